@@ -1,0 +1,39 @@
+"""Epidemic Learning (De Vos et al., NeurIPS 2023): average with a few random peers, new ones every round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from coterie.core import Algorithm, GraphSpec, Nodes, Program, Push, Send, State
+from coterie.core import algorithms, mix, regular
+from coterie.algorithms.all_reduce import average_all
+
+
+@algorithms.register("epidemic")
+@dataclass(frozen=True)
+class EpidemicLearning(Algorithm):
+    """Epidemic Learning (De Vos et al., NeurIPS 2023): average with random peers, new ones every round."""
+
+    degree: int = 4  # neighbors a round
+    variant: Literal["oracle", "local"] = "oracle"  # oracle: regular graph; local: each node pushes to peers of its choice
+    all_reduce: bool = False  # average all models once after the last round
+
+    def start(self, nodes: Nodes) -> State:
+        return State(nodes.initial_params())
+
+    def round(self, t: int, state: State, nodes: Nodes) -> Program:
+        params = nodes.train(state.params, t)
+        inbox = yield Send({"params": params}, along=nodes.graph(self.graph_spec(), t))
+        return State(mix(params, inbox, "params"))
+
+    def finish(self, t: int, state: State, nodes: Nodes) -> Program | None:
+        return average_all(t, state, nodes) if self.all_reduce else None
+
+    def personal(self, state: State, nodes: Nodes) -> Tensor:
+        return state.params
+
+    def graph_spec(self) -> GraphSpec:
+        return Push(self.degree) if self.variant == "local" else regular(self.degree)

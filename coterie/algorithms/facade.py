@@ -1,0 +1,129 @@
+"""FACADE (EPFL master thesis, 2024): one shared core, k heads, every node trains the head that fits its data.
+
+Line numbers are those of Algorithm 1 of the thesis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from coterie.core import Algorithm, Full, GraphSpec, Inbox, Nodes, Program, Send
+from coterie.core import algorithms, mix, pick_lowest, regular
+from coterie.core.draws import below
+
+
+@dataclass(frozen=True)
+class FacadeState:
+    """One core and k heads a node, and the head it trained last."""
+
+    core: Tensor  # [m, C]
+    heads: Tensor  # [m, k, H]
+    choice: Tensor  # [m]
+
+
+@algorithms.register("facade")
+@algorithms.register(
+    "idca",
+    doc="IDCA, the first version of FACADE: k whole models, no shared core",
+    shared_core=False,
+)
+@dataclass(frozen=True)
+class Facade(Algorithm):
+    """FACADE (EPFL thesis, 2024): a core shared by all, heads shared by the nodes that chose them."""
+
+    heads: int = 2  # k, the number of heads; best the number of clusters one expects
+    degree: int = 4  # neighbors a round
+    warmup: int = 10  # first rounds, in which the whole model is shared and all heads are equal
+    scoring: Literal["same", "independent"] = "same"  # heads are compared on the same samples, or each on its own
+    samples: int = 80  # own train samples on which heads are compared
+    explore: int = 0  # rounds after the warm-up in which every node takes a random head
+    shared_core: bool = True  # False: heads are whole models (IDCA)
+    all_reduce: bool = False  # average cores, and heads by index, once after the last round
+
+    def start(self, nodes: Nodes) -> FacadeState:
+        models = torch.stack(
+            [nodes.initial_params(f"init {0 if self.warmup else j}") for j in range(self.heads)], 1
+        )  # [m, k, P]
+        core, heads = self.split(models, nodes)
+        return FacadeState(core[:, 0], heads, torch.zeros_like(nodes.ids))
+
+    def round(self, t: int, state: FacadeState, nodes: Nodes) -> Program:
+        choice = self.choose(t, state, nodes)  # line 3
+        core, head = self.split(nodes.train(self.join(state, choice, nodes), t), nodes)  # line 4
+        heads = put(state.heads, choice, head)  # the other heads keep their value
+        inbox = yield Send(  # lines 5-7
+            {"core": core, "head": head, "choice": choice},
+            along=nodes.graph(self.graph_spec(), t),
+        )
+        if t < self.warmup:
+            heads = mix(head, inbox, "head")[:, None].expand_as(heads)
+        else:
+            heads = self.mix_heads(heads, inbox)  # lines 9-11
+        return FacadeState(mix(core, inbox, "core"), heads, choice)  # line 8
+
+    def finish(self, t: int, state: FacadeState, nodes: Nodes) -> Program | None:
+        return self.reduce(t, state, nodes) if self.all_reduce else None
+
+    def personal(self, state: FacadeState, nodes: Nodes) -> Tensor:
+        return self.join(state, self.best(state, nodes), nodes)
+
+    def graph_spec(self) -> GraphSpec:
+        return regular(self.degree)
+
+    def choose(self, t: int, state: FacadeState, nodes: Nodes) -> Tensor:
+        """The head each node trains in round t: the one with the lowest loss; ties at random."""
+        words = nodes.draw("head ties", t, self.heads)
+        if self.warmup <= t < self.warmup + self.explore:
+            return below(words[:, 0], self.heads)
+        streams = ["heads" if self.scoring == "same" else f"head {j}" for j in range(self.heads)]
+        losses = [
+            nodes.loss(self.join(state, j, nodes), t, stream=stream, samples=self.samples)
+            for j, stream in enumerate(streams)
+        ]
+        return pick_lowest(torch.stack(losses, dim=1), words)
+
+    def best(self, state: FacadeState, nodes: Nodes) -> Tensor:
+        """The head with the lowest loss on all the node's train data."""
+        losses = [nodes.loss(self.join(state, j, nodes), 0) for j in range(self.heads)]
+        return pick_lowest(torch.stack(losses, dim=1), nodes.draw("best head", 0, self.heads))
+
+    def mix_heads(self, heads: Tensor, inbox: Inbox) -> Tensor:
+        """Each head averaged with the heard heads of the same index."""
+        sent = inbox["choice"][inbox.sender]  # [E]
+        mixed = [mix(heads[:, j], inbox, "head", keep=sent == j) for j in range(self.heads)]
+        return torch.stack(mixed, dim=1)
+
+    def reduce(self, t: int, state: FacadeState, nodes: Nodes) -> Program:
+        """The final all-reduce: the best head of every node goes to everybody."""
+        choice = self.best(state, nodes)
+        head = take(state.heads, choice)
+        inbox = yield Send(
+            {"core": state.core, "head": head, "choice": choice}, along=nodes.graph(Full(), t)
+        )
+        return FacadeState(mix(state.core, inbox, "core"), self.mix_heads(state.heads, inbox), choice)
+
+    def split(self, params: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor]:
+        """Core and head columns of models [..., P]."""
+        at = nodes.layout.core.stop if self.shared_core else 0
+        return params[..., :at], params[..., at:]
+
+    def join(self, state: FacadeState, choice: Tensor | int, nodes: Nodes) -> Tensor:
+        """Whole models of the core and one head a node: [m, P]."""
+        head = state.heads[:, choice] if isinstance(choice, int) else take(state.heads, choice)
+        return torch.cat([state.core, head], dim=1)
+
+
+def take(heads: Tensor, choice: Tensor) -> Tensor:
+    """The chosen head of each node: [m, k, H], [m] -> [m, H]."""
+    return heads[torch.arange(len(heads), device=heads.device), choice]
+
+
+def put(heads: Tensor, choice: Tensor, head: Tensor) -> Tensor:
+    """The heads with the chosen one of each node replaced."""
+    heads = heads.clone()
+    heads[torch.arange(len(heads), device=heads.device), choice] = head
+    return heads

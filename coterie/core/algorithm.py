@@ -1,0 +1,78 @@
+"""What an algorithm is: state in, state out; a round is a generator that yields what it sends.
+
+A toy, whole: every node adds up what its neighbors said.
+
+    @algorithms.register("toy")
+    @dataclass(frozen=True)
+    class Toy(Algorithm):
+        '''Sum what the neighbors said.'''
+
+        def start(self, nodes):
+            return State(nodes.initial_params())
+
+        def round(self, t, state, nodes):
+            inbox = yield Send({"params": state.params}, along=nodes.graph(Ring(), t))
+            return State(state.params + inbox.sum("params"))
+
+        def personal(self, state, nodes):
+            return state.params
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from coterie.core.graphs import GraphSpec
+from coterie.core.messages import Inbox, Message
+from coterie.core.nodes import Nodes
+from coterie.core.registry import Registry
+
+Program = Generator[Message, Inbox, Any]
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of algorithms that keep one model a node.
+
+    A state is a frozen dataclass of tensors whose first axis is the node, or, where `replica_field` says so,
+    the replica. A field named `choice` is recorded every round.
+    """
+
+    params: Tensor  # [m, P]
+
+
+def replica_field() -> Any:
+    """A state field that is equal on all nodes of a replica: first axis = replica."""
+    return field(metadata={"axis": "replica"})
+
+
+class Algorithm(abc.ABC):
+    """A frozen dataclass whose fields are the hyper-parameters."""
+
+    @abc.abstractmethod
+    def start(self, nodes: Nodes) -> Any:
+        """The state before the first round."""
+
+    @abc.abstractmethod
+    def round(self, t: int, state: Any, nodes: Nodes) -> Program:
+        """One communication round: yields messages, is sent inboxes, returns the next state."""
+
+    @abc.abstractmethod
+    def personal(self, state: Any, nodes: Nodes) -> Tensor:
+        """The model each node would deploy: [m, P]."""
+
+    def finish(self, t: int, state: Any, nodes: Nodes) -> Program | None:
+        """A last program after the final round, such as an all-reduce; None: there is none."""
+        return None
+
+    def graph_spec(self) -> GraphSpec | None:
+        """The graph the rounds use, so that it can be checked before the first one."""
+        return None
+
+
+algorithms: Registry[Algorithm] = Registry("algorithm")

@@ -1,0 +1,59 @@
+"""What a block asks of the engine that trains its rows; `coterie.training` has the engines."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from coterie.core.params import Layout
+from coterie.core.samples import Samples
+
+
+@dataclass(frozen=True)
+class Work:
+    """One call of `train`: what every row does to its parameters."""
+
+    samples: Samples
+    order: Tensor  # [m, steps * batch] sample numbers, on the engine's device
+    steps: Tensor  # [m] updates of each row, on the CPU; rows that run out stand still
+    batch: int
+    lr: Tensor  # [m], on the CPU
+    part: slice | None = None  # columns that may change; None: all
+    correction: Tensor | None = None  # [m, P] added to every gradient (SCAFFOLD)
+    proximal: float = 0.0  # strength of the pull towards `anchor` (FedProx)
+    anchor: Tensor | None = None  # [m, P]; None: the parameters the call started from
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How each row did on its samples."""
+
+    loss: Tensor  # [m] mean over the samples; NaN for a row without samples
+    confusion: Tensor | None  # [m, C, C] counts: true class by predicted class; None: no classes
+
+
+class Engine(abc.ABC):
+    """Trains and scores stacked rows of one model."""
+
+    layout: Layout
+    device: torch.device
+    dtype: torch.dtype
+
+    @abc.abstractmethod
+    def initial(self, seeds: list[int]) -> Tensor:
+        """A freshly initialised model for each seed: [m, P]."""
+
+    @abc.abstractmethod
+    def train(self, params: Tensor, work: Work) -> Tensor:
+        """The rows after their local steps: [m, P]; the rows given are left as they are."""
+
+    @abc.abstractmethod
+    def losses(self, params: Tensor, samples: Samples, ids: Tensor, real: Tensor) -> Tensor:
+        """The mean loss [m] of each row over sample numbers [m, k], where `real`."""
+
+    @abc.abstractmethod
+    def scores(self, params: Tensor, samples: Samples) -> Scores:
+        """Loss and confusion of each row over all its samples."""

@@ -1,0 +1,239 @@
+"""What a round yields and what it is sent: Send, Fetch, Listen, and the Inbox.
+
+Inside the runtimes a node is named by its key, replica * n + id; algorithms only see ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from coterie.core.graphs import Graph
+
+Rows = Mapping[str, Tensor]
+
+DENSE_DEGREE = 32  # above this many neighbors a matrix product beats gathering
+
+
+@dataclass(frozen=True)
+class Send:
+    """Push rows along a graph that every node can compute from (seed, t)."""
+
+    rows: Rows  # name -> [r, ...]
+    along: Graph
+    sender: Tensor | None = None  # [r] the block row that sends row r; None: row r sends row r
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Offer my rows, and ask privately chosen peers for theirs."""
+
+    rows: Rows  # name -> [m, ...]
+    of: Tensor  # [m, k] ids of the peers each row asks; -1: nobody
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Send nothing, hear along this graph."""
+
+    along: Graph
+
+
+Message = Send | Fetch | Listen
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Rows on their way, ordered by (key of the sender, row)."""
+
+    rows: Rows  # name -> [S, ...]
+    key: Tensor  # [S] key of the node that sent each row, ascending, on the CPU
+
+
+class Inbox:
+    """What a block heard in one superstep; the order never depends on arrival.
+
+    `source[s]` is the node id of heard row s; edge e says that block row `receiver[e]` heard row `sender[e]`.
+    """
+
+    def __init__(
+        self,
+        heard: Heard,
+        sender: Tensor,
+        receiver: Tensor,
+        size: int,
+        n: int,
+        weight: Callable[[], Tensor],
+    ) -> None:
+        self._rows = dict(heard.rows)
+        self._weight = weight
+        self._key = heard.key
+        self._n = n
+        self._sender = sender  # on the CPU; [E], sorted by (receiver, sender)
+        self._receiver = receiver
+        self._size = size
+        self._device = next(iter(self._rows.values())).device if self._rows else sender.device
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The heard rows of a name: [S, ...]."""
+        return self._rows[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._rows
+
+    @cached_property
+    def source(self) -> Tensor:
+        """The node id of every heard row: [S]."""
+        return (self._key % self._n).to(self._device)
+
+    @cached_property
+    def sender(self) -> Tensor:
+        """For every edge the index of the heard row: [E]."""
+        return self._sender.to(self._device)
+
+    @cached_property
+    def receiver(self) -> Tensor:
+        """For every edge the row of this block that heard it: [E]."""
+        return self._receiver.to(self._device)
+
+    @cached_property
+    def metropolis(self) -> Tensor:
+        """The Metropolis-Hastings weight of every edge: [E]."""
+        return self._weight().to(self._device)
+
+    def sum(self, name: str, weight: Tensor | None = None) -> Tensor:
+        """For every row of the block the sum of what it heard, times `weight` [E]: [m, ...]."""
+        rows = self._rows[name]
+        edges, filled = self._slots
+        if weight is None:
+            weight = rows.new_ones(len(self._sender))
+        table = torch.where(filled, _pad(weight.to(rows.dtype))[edges], 0)  # [m, D]
+        if edges.shape[1] > DENSE_DEGREE:
+            return self._dense_sum(rows, table, edges, filled)
+        heard = _pad(self.sender)[edges]  # [m, D]
+        total = rows.new_zeros(self._size, *rows.shape[1:])
+        for slot in range(edges.shape[1]):  # in source order, without atomics: always the same bits
+            factor = table[:, slot].view(-1, *[1] * (rows.ndim - 1))
+            total += factor * rows[heard[:, slot]]
+        return total
+
+    def _dense_sum(self, rows: Tensor, table: Tensor, edges: Tensor, filled: Tensor) -> Tensor:
+        matrix = rows.new_zeros(self._size, len(rows))
+        receiver = torch.arange(self._size, device=rows.device)[:, None].expand_as(edges)
+        heard = _pad(self.sender)[edges]
+        matrix[receiver[filled], heard[filled]] = table[filled]
+        return (matrix @ rows.flatten(1)).view(self._size, *rows.shape[1:])
+
+    def count(self, keep: Tensor | None = None) -> Tensor:
+        """How many rows each row of the block heard; with `keep` [E], how many of those kept: [m]."""
+        edges, filled = self._slots
+        if keep is None:
+            return filled.sum(1)
+        return (filled & _pad(keep)[edges]).sum(1)
+
+    @cached_property
+    def _slots(self) -> tuple[Tensor, Tensor]:
+        """The edges of each row of the block as a padded table: [m, D], and which entries are real."""
+        heard = torch.bincount(self._receiver, minlength=self._size)
+        degree = int(heard.max()) if self._size else 0
+        first = torch.cumsum(heard, 0) - heard
+        edges = first[:, None] + torch.arange(degree)
+        filled = torch.arange(degree) < heard[:, None]
+        edges = torch.where(filled, edges, len(self._sender))
+        return edges.to(self._device), filled.to(self._device)
+
+
+def _pad(values: Tensor) -> Tensor:
+    """Edge values with one more entry, where empty slots point to."""
+    return torch.cat([values, values.new_zeros(1)])
+
+
+def mix(
+    own: Tensor,
+    inbox: Inbox,
+    name: str,
+    keep: Tensor | None = None,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """Own rows averaged with heard rows; who heard nobody keeps its own.
+
+    All rows count the same, or heard rows count `weight` [E] and the own row what is left of 1;
+    `keep` [E] drops edges.
+    """
+    if name not in inbox:
+        return own
+    if weight is not None:
+        weight = weight if keep is None else weight * keep
+        rest = 1 - _edge_total(inbox, weight, own)
+        return _times(own, rest) + inbox.sum(name, weight)
+    heard = inbox.sum(name, None if keep is None else keep.to(own.dtype))
+    mixed = _times(own + heard, 1 / (1 + inbox.count(keep)).to(own.dtype))
+    return torch.where(_column(inbox.count(keep) == 0, own), own, mixed)
+
+
+def _edge_total(inbox: Inbox, weight: Tensor, like: Tensor) -> Tensor:
+    edges, filled = inbox._slots
+    return torch.where(filled, _pad(weight)[edges], 0).sum(1).to(like)
+
+
+def _column(values: Tensor, like: Tensor) -> Tensor:
+    return values.view(-1, *[1] * (like.ndim - 1))
+
+
+def _times(rows: Tensor, factor: Tensor) -> Tensor:
+    return rows * _column(factor, rows)
+
+
+def outgoing(message: Message, keys: Tensor) -> Heard:
+    """The rows a block sends or offers, in order; `keys` [m] are its nodes, ascending."""
+    if isinstance(message, Listen):
+        return Heard({}, keys[:0])
+    if isinstance(message, Fetch) or message.sender is None:
+        return Heard(message.rows, keys)
+    sender = message.sender.cpu()
+    order = torch.argsort(sender, stable=True)
+    where = order.to(message.sender.device)
+    return Heard({name: rows[where] for name, rows in message.rows.items()}, keys[sender[order]])
+
+
+def wanted(message: Message, keys: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The edges into a block: source key, row of the block, number of the edge in the graph.
+
+    Sorted by (row, source); for a Fetch the third is the place of the question in `of`.
+    """
+    if isinstance(message, Fetch):
+        of = message.of.cpu()
+        place = torch.nonzero(of.flatten() >= 0).flatten()
+        row = place // max(of.shape[1], 1)
+        source = keys[row] // n * n + of.flatten()[place]
+        order = torch.argsort(source, stable=True)
+        order = order[torch.argsort(row[order], stable=True)]
+        return source[order], row[order], place[order]
+    graph = message.along
+    row = torch.searchsorted(keys, graph.target)
+    inside = row < len(keys)
+    if len(keys):
+        inside &= keys[row.clamp(max=len(keys) - 1)] == graph.target
+    return graph.source[inside], row[inside], torch.nonzero(inside).flatten()
+
+
+def deliver(message: Message, keys: Tensor, heard: Heard, n: int) -> Inbox:
+    """The inbox of a block, given all rows that could have reached it."""
+    if not heard.rows and not isinstance(message, Listen):  # empty is legal: nobody, in my shapes
+        heard = Heard({name: rows[:0] for name, rows in message.rows.items()}, heard.key)
+    source, row, number = wanted(message, keys, n)
+    first = torch.searchsorted(heard.key, source)
+    count = torch.searchsorted(heard.key, source, right=True) - first
+    edge = torch.repeat_interleave(torch.arange(len(source)), count)  # a peer may send several rows
+    within = torch.arange(len(edge)) - torch.repeat_interleave(torch.cumsum(count, 0) - count, count)
+
+    def weight() -> Tensor:
+        if isinstance(message, Fetch):
+            raise ValueError("Metropolis-Hastings weights need a graph, and a Fetch has none")
+        return message.along.metropolis()[number[edge]]
+
+    return Inbox(heard, first[edge] + within, row[edge], len(keys), n, weight)

@@ -1,0 +1,199 @@
+"""The block: nodes hosted together, their data, and the engine that trains their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from coterie.core.draws import draw
+from coterie.core.engine import Engine, Scores, Work
+from coterie.core.graphs import Graph, GraphSpec, union
+from coterie.core.params import Layout
+from coterie.core.samples import Samples
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """How much a node trains in one round, unless an algorithm asks for something else."""
+
+    batch: int = 8  # samples of one step
+    steps: int | None = 10  # local steps a round
+    epochs: float | None = None  # passes over the own samples a round, instead of steps
+    lr: float = 0.05  # learning rate
+
+
+@dataclass(frozen=True)
+class Population:
+    """What all blocks of a run have in common."""
+
+    n: int  # nodes of one population (one replica)
+    seeds: tuple[int, ...]  # one per replica
+    engine: Engine
+    work: LocalWork
+    common_start: bool = False  # all nodes of a replica start from the same model
+    drawn: dict[tuple[GraphSpec, int], Graph] = field(default_factory=dict)
+
+    def graph(self, spec: GraphSpec, t: int) -> Graph:
+        """The graph of round t over all replicas."""
+        when = t if spec.changes() else -1
+        if (spec, when) not in self.drawn:
+            if spec.changes():
+                self.drawn.clear()
+            by_seed = {seed: spec.edges(self.n, seed, t) for seed in dict.fromkeys(self.seeds)}
+            self.drawn[spec, when] = union([by_seed[seed] for seed in self.seeds], self.n)
+        return self.drawn[spec, when]
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """Some nodes of a population as rows; the only place that maps over nodes."""
+
+    population: Population
+    key: Tensor  # [m] replica * n + id, on the CPU
+    train_data: Samples
+    valid_data: Samples
+    test_data: Samples
+    lr: Tensor  # [m] learning rate of each row, on the CPU
+    clusters: Tensor | None = None  # [m] true cluster; only where an algorithm may know it
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def __getitem__(self, rows: Tensor) -> Nodes:
+        """These rows, in this order, with repeats."""
+        rows = torch.nonzero(rows).flatten() if rows.dtype == torch.bool else rows
+        host = rows.cpu()
+        return replace(
+            self,
+            key=self.key[host],
+            train_data=self.train_data[rows],
+            valid_data=self.valid_data[rows],
+            test_data=self.test_data[rows],
+            lr=self.lr[host],
+            clusters=None if self.clusters is None else self.clusters[rows],
+        )
+
+    @property
+    def n(self) -> int:
+        """The size of one population."""
+        return self.population.n
+
+    @property
+    def layout(self) -> Layout:
+        """The columns of a model."""
+        return self.population.engine.layout
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows live."""
+        return self.population.engine.device
+
+    @property
+    def ids(self) -> Tensor:
+        """The id of each row's node, on the rows' device: [m]."""
+        return (self.key % self.n).to(self.device)
+
+    @property
+    def seed(self) -> Tensor:
+        """The seed of each row's replica, on the rows' device: [m]."""
+        seeds = torch.tensor(self.population.seeds, dtype=torch.int64)
+        return seeds[self.key // self.n].to(self.device)
+
+    @property
+    def samples(self) -> Tensor:
+        """How many samples each node trains on: [m]."""
+        return self.train_data.count
+
+    @property
+    def cluster(self) -> Tensor:
+        """The true cluster of each row, for oracles alone: [m]."""
+        if self.clusters is None:
+            raise PermissionError(
+                "true clusters are for metrics: register the algorithm with oracle=True to read them"
+            )
+        return self.clusters
+
+    def draw(self, purpose: str, t: int, count: int) -> Tensor:
+        """Words for each row, keyed by its node: int64 [m, count] in range(2**32)."""
+        return draw(self.seed, purpose, t, self.ids, count)
+
+    def graph(self, spec: GraphSpec, t: int) -> Graph:
+        """Who sends to whom in round t, over the whole population."""
+        return self.population.graph(spec, t)
+
+    def initial_params(self, stream: str = "init") -> Tensor:
+        """A freshly initialised model for each row: [m, P]; another stream gives another model."""
+        ids = torch.zeros_like(self.ids) if self.population.common_start else self.ids
+        words = draw(self.seed, stream, 0, ids, 2).cpu()
+        return self.population.engine.initial((words[:, 0] << 21 ^ words[:, 1]).tolist())
+
+    def train(
+        self,
+        params: Tensor,
+        t: int,
+        stream: str = "train",
+        part: slice | None = None,
+        steps: int | None = None,
+        epochs: float | None = None,
+        correction: Tensor | None = None,
+        proximal: float = 0.0,
+    ) -> Tensor:
+        """The rows after this round's local steps, or after `steps` or `epochs` where given."""
+        work = self.population.work
+        count = self._steps(steps, epochs)
+        longest = int(count.max()) if len(self) else 0
+        order = self.train_data.shuffled(self.seed, self.ids, t, stream, longest * work.batch)
+        return self.population.engine.train(
+            params,
+            Work(
+                samples=self.train_data,
+                order=order,
+                steps=count,
+                batch=work.batch,
+                lr=self.lr,
+                part=part,
+                correction=correction,
+                proximal=proximal,
+            ),
+        )
+
+    def _steps(self, steps: int | None, epochs: float | None) -> Tensor:
+        """Local steps of each row [m], on the CPU; an epoch is as many full batches as the samples fill."""
+        work, owned = self.population.work, self.train_data.count.cpu()
+        if steps is None and epochs is None:
+            steps, epochs = (work.steps, None) if work.epochs is None else (None, work.epochs)
+        if epochs is not None:
+            return torch.clamp((epochs * owned).long() // work.batch, min=1) * (owned > 0)
+        return torch.full_like(owned, steps or 0) * (owned > 0)
+
+    def loss(
+        self, params: Tensor, t: int, stream: str = "loss", samples: int | None = None
+    ) -> Tensor:
+        """The mean loss of each row on its own train data, or on `samples` of them drawn anew: [m]."""
+        data = self.train_data
+        if samples is None:
+            ids, real = data.all()
+        else:
+            ids = data.shuffled(self.seed, self.ids, t, stream, samples)
+            real = torch.arange(samples, device=ids.device) < data.count[:, None]
+        return self.population.engine.losses(params, data, ids, real)
+
+    def accuracy(self, params: Tensor) -> Tensor:
+        """The share of its own validation data that each row gets right, in 0..1: [m]."""
+        return accuracy_of(self.population.engine.scores(params, self.valid_data))
+
+    def test(self, params: Tensor) -> Scores:
+        """Loss and confusion of each row on its test data: for metrics, never for an algorithm."""
+        return self.population.engine.scores(params, self.test_data)
+
+
+def accuracy_of(scores: Scores) -> Tensor:
+    """The share of samples on the diagonal of each confusion matrix: [m]."""
+    if scores.confusion is None:
+        raise ValueError("there is no accuracy without classes")
+    right = scores.confusion.diagonal(dim1=1, dim2=2).sum(1)
+    return right.double() / scores.confusion.sum((1, 2))
+
+

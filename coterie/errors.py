@@ -1,0 +1,18 @@
+"""Errors a user can act on."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(Exception):
+    """Something the user gave cannot be used: the message says what, what was got and what to do."""
+
+
+def unknown(kind: str, got: str, known: Iterable[str], hint: str = "") -> InputError:
+    """The error for a name that does not exist, with the closest name that does."""
+    names = sorted(known)
+    close = difflib.get_close_matches(got, names, n=1)
+    advice = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+    return InputError(f"unknown {kind} {got!r}; {advice}" + (f" ({hint})" if hint else ""))

@@ -1,0 +1,166 @@
+"""Frames: how rows travel between peers. Nothing is ever unpickled; sizes are checked before anything is built.
+
+    b"COT1" | header length (4 bytes) | body length (8 bytes) | header (msgpack) | body (safetensors)
+
+Numbers in the header have a fixed width, so that the size of a frame depends on its schema alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgpack
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+MAGIC = b"COT1"
+VERSION = 1
+_PRELUDE = struct.Struct(">4sIQ")
+_WHERE = struct.Struct(">qqq")
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.uint8,
+        torch.bool,
+    )
+}
+
+Schema = tuple[tuple[str, str, tuple[int, ...]], ...]  # name, type, shape
+
+
+class WireError(ValueError):
+    """A frame that is not what it should be."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a frame may hold at most."""
+
+    header: int = 64 << 10  # bytes
+    body: int = 1 << 30  # bytes
+    tensors: int = 64
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Rows of one node for one superstep of one round."""
+
+    run: bytes  # 16 bytes that name the run
+    round: int
+    superstep: int
+    sender: int  # key of the node
+    kind: str  # "send", "offer" or "ask"
+    rows: Mapping[str, Tensor]
+
+
+def schema_of(rows: Mapping[str, Tensor]) -> Schema:
+    """Names, types and shapes of rows."""
+    return tuple((n, str(r.dtype).removeprefix("torch."), tuple(r.shape)) for n, r in rows.items())
+
+
+def encode(frame: Frame) -> bytes:
+    """A frame as bytes."""
+    rows = {name: tensor.detach().cpu().contiguous() for name, tensor in frame.rows.items()}
+    header: bytes = msgpack.packb(
+        {
+            "version": VERSION,
+            "run": frame.run,
+            "where": _WHERE.pack(frame.round, frame.superstep, frame.sender),
+            "kind": frame.kind,
+            "schema": [[name, dtype, list(shape)] for name, dtype, shape in schema_of(rows)],
+        }
+    )
+    body: bytes = safetensors.torch.save(rows) if rows else b""
+    return _PRELUDE.pack(MAGIC, len(header), len(body)) + header + body
+
+
+def decode(data: bytes, limits: Limits | None = None) -> Frame:
+    """The frame in these bytes; WireError where they are not exactly one valid frame."""
+    limits = limits or Limits()
+    head, body = _cut(data, limits)
+    header = _header(head)
+    schema = _schema(header["schema"], limits)
+    rows = _rows(body, schema)
+    return Frame(header["run"], *_WHERE.unpack(header["where"]), header["kind"], rows)
+
+
+def _cut(data: bytes, limits: Limits) -> tuple[bytes, bytes]:
+    if len(data) < _PRELUDE.size:
+        raise WireError(f"a frame has at least {_PRELUDE.size} bytes, got {len(data)}")
+    magic, header, body = _PRELUDE.unpack_from(data)
+    if magic != MAGIC:
+        raise WireError(f"not a frame: it starts with {magic!r}")
+    if header > limits.header or body > limits.body:
+        raise WireError(f"frame too large: header {header}, body {body} bytes")
+    if len(data) != _PRELUDE.size + header + body:
+        raise WireError(f"frame of {_PRELUDE.size + header + body} bytes announced, {len(data)} came")
+    start = _PRELUDE.size + header
+    return data[_PRELUDE.size : start], data[start:]
+
+
+def _header(data: bytes) -> dict[str, Any]:
+    try:
+        header = msgpack.unpackb(data, strict_map_key=True, max_map_len=16)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise WireError(f"unreadable header: {error}") from None
+    expected = {"version": int, "run": bytes, "where": bytes, "kind": str, "schema": list}
+    if not isinstance(header, dict) or set(header) != set(expected):
+        raise WireError("the header does not have the expected fields")
+    if any(not isinstance(header[key], kind) for key, kind in expected.items()):
+        raise WireError("a header field has the wrong type")
+    if header["version"] != VERSION:
+        raise WireError(f"version {header['version']} is not {VERSION}")
+    if len(header["run"]) != 16 or len(header["where"]) != _WHERE.size:
+        raise WireError("a header field has the wrong length")
+    return header
+
+
+def _schema(entries: list[Any], limits: Limits) -> Schema:
+    if len(entries) > limits.tensors:
+        raise WireError(f"{len(entries)} tensors in one frame; at most {limits.tensors}")
+    return tuple(_entry(entry) for entry in entries)
+
+
+def _entry(entry: Any) -> tuple[str, str, tuple[int, ...]]:
+    if not isinstance(entry, list) or len(entry) != 3:
+        raise WireError("a schema entry is not (name, type, shape)")
+    name, dtype, shape = entry
+    if not isinstance(name, str) or dtype not in _DTYPES or not isinstance(shape, list):
+        raise WireError(f"a schema entry is malformed: {entry!r:.80}")
+    if len(shape) > 8 or any(type(size) is not int or size < 0 for size in shape):
+        raise WireError(f"the shape of {name!r:.40} is malformed")
+    return name, dtype, tuple(shape)
+
+
+def _rows(body: bytes, schema: Schema) -> dict[str, Tensor]:
+    if not schema:
+        if body:
+            raise WireError("a frame without schema has a body")
+        return {}
+    try:
+        rows = safetensors.torch.load(body)
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        raise WireError(f"unreadable body: {error}") from None
+    found = {name: (str(r.dtype).removeprefix("torch."), tuple(r.shape)) for name, r in rows.items()}
+    if found != {name: (dtype, shape) for name, dtype, shape in schema}:
+        raise WireError("the body does not hold what the schema says")
+    return {name: rows[name] for name, _, _ in schema}
+
+
+@lru_cache(maxsize=256)
+def frame_size(kind: str, schema: Schema) -> int:
+    """How many bytes a frame with this schema takes."""
+    rows = {name: torch.zeros(shape, dtype=_DTYPES[dtype]) for name, dtype, shape in schema}
+    return len(encode(Frame(bytes(16), 0, 0, 0, kind, rows)))

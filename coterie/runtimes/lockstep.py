@@ -1,0 +1,144 @@
+"""Drives the generators of several blocks side by side, superstep by superstep."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coterie.core.algorithm import Program
+from coterie.core.messages import Fetch, Heard, Inbox, Message, deliver, outgoing, wanted
+from coterie.links import wire
+from coterie.links.memory import MemoryLink
+
+
+class Exchange(abc.ABC):
+    """Answers one superstep: takes a message from every block and gives every block its inbox."""
+
+    n: int  # nodes of one population
+    sent: Tensor  # [replicas * n] bytes that each node has sent so far
+
+    @abc.abstractmethod
+    def superstep(
+        self, t: int, step: int, keys: list[Tensor], messages: list[Message]
+    ) -> list[Inbox]:
+        """The inboxes of the blocks whose nodes are `keys`."""
+
+    def count(self, keys: Tensor, message: Message, heard: Heard) -> None:
+        """Count what reaches a block, each copy at its sender, and each question at its asker."""
+        source, row, _ = wanted(message, keys, self.n)
+        rows = torch.searchsorted(heard.key, source, right=True)
+        rows -= torch.searchsorted(heard.key, source)
+        kind = "offer" if isinstance(message, Fetch) else "send"
+        for copies in rows.unique().tolist():
+            if copies:
+                size = wire.frame_size(kind, _schema(heard, copies))
+                self.sent += size * torch.bincount(source[rows == copies], minlength=len(self.sent))
+        if isinstance(message, Fetch):
+            asked = torch.bincount(keys[row], minlength=len(self.sent))
+            self.sent += wire.frame_size("ask", ()) * asked
+
+
+def _schema(heard: Heard, copies: int) -> wire.Schema:
+    return tuple(
+        (name, str(rows.dtype).removeprefix("torch."), (copies, *rows.shape[1:]))
+        for name, rows in heard.rows.items()
+    )
+
+
+class DirectExchange(Exchange):
+    """Hands tensors over as they are: the simulation."""
+
+    def __init__(self, n: int, replicas: int = 1) -> None:
+        self.n = n
+        self.sent = torch.zeros(n * replicas, dtype=torch.int64)
+
+    def superstep(
+        self, t: int, step: int, keys: list[Tensor], messages: list[Message]
+    ) -> list[Inbox]:
+        heard = _merge([outgoing(m, k) for m, k in zip(messages, keys, strict=True)])
+        for block, message in zip(keys, messages, strict=True):
+            self.count(block, message, heard)
+        return [deliver(m, k, heard, self.n) for m, k in zip(messages, keys, strict=True)]
+
+
+class FrameExchange(Exchange):
+    """Sends every row as a frame of the wire format through a memory link: one node a block."""
+
+    def __init__(self, n: int, run: bytes = bytes(16)) -> None:
+        self.n = n
+        self.run = run
+        self.sent = torch.zeros(n, dtype=torch.int64)
+        self.link = MemoryLink()
+
+    def superstep(
+        self, t: int, step: int, keys: list[Tensor], messages: list[Message]
+    ) -> list[Inbox]:
+        offers = {int(k): outgoing(m, k) for m, k in zip(messages, keys, strict=True)}
+        for key, message in zip(keys, messages, strict=True):
+            for source in wanted(message, key, self.n)[0].tolist():
+                if isinstance(message, Fetch):
+                    self._post(t, step, int(key), source, "ask", {})
+                if source in offers and len(offers[source].key):
+                    kind = "offer" if isinstance(message, Fetch) else "send"
+                    self._post(t, step, source, int(key), kind, offers[source].rows)
+        return [self._inbox(m, k) for m, k in zip(messages, keys, strict=True)]
+
+    def _post(
+        self, t: int, step: int, source: int, to: int, kind: str, rows: Any
+    ) -> None:
+        frame = wire.encode(wire.Frame(self.run, t, step, source, kind, rows))
+        self.sent[source] += len(frame)
+        self.link.send(to, frame)
+
+    def _inbox(self, message: Message, key: Tensor) -> Inbox:
+        frames = [wire.decode(data) for data in self.link.receive(int(key))]
+        parts = [
+            Heard(f.rows, torch.full((len(next(iter(f.rows.values()))),), f.sender))
+            for f in frames
+            if f.rows
+        ]
+        return deliver(message, key, _merge(parts), self.n)
+
+
+def _merge(parts: list[Heard]) -> Heard:
+    """All rows on their way, ordered by (key, row)."""
+    parts = [part for part in parts if part.rows and len(part.key)]
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return Heard({}, torch.empty(0, dtype=torch.int64))
+    key = torch.cat([part.key for part in parts])
+    order = torch.argsort(key, stable=True)
+    rows = {name: torch.cat([p.rows[name] for p in parts]) for name in parts[0].rows}
+    return Heard({name: row[order.to(row.device)] for name, row in rows.items()}, key[order])
+
+
+def play(t: int, keys: list[Tensor], programs: list[Program], exchange: Exchange) -> list[Any]:
+    """Run one program a block to the end; returns what each returns."""
+    results: list[Any] = [None] * len(programs)
+    messages = [_advance(program, None, results, b) for b, program in enumerate(programs)]
+    step = 0
+    while any(message is not None for message in messages):
+        if any(message is None for message in messages):
+            raise RuntimeError(
+                f"round {t}: some blocks yielded a message in superstep {step} and some did not; "
+                "every block must yield the same number of times"
+            )
+        asked = [message for message in messages if message is not None]
+        inboxes = exchange.superstep(t, step, keys, asked)
+        messages = [_advance(p, inboxes[b], results, b) for b, p in enumerate(programs)]
+        step += 1
+    return results
+
+
+def _advance(
+    program: Program, inbox: Inbox | None, results: list[Any], block: int
+) -> Message | None:
+    try:
+        return next(program) if inbox is None else program.send(inbox)
+    except StopIteration as stop:
+        results[block] = stop.value
+        return None

@@ -1,0 +1,238 @@
+"""The generic path for many rows at once: `vmap(grad)` over stacked parameters; on a GPU in a CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from coterie.core.engine import Engine, Scores, Work
+from coterie.core.params import Layout, flat
+from coterie.core.samples import Pool, Samples
+from coterie.training.optimizers import Optimizer
+from coterie.training.task import Named, Task, initial_module
+
+
+@dataclass(eq=False)
+class StackedEngine(Engine):
+    """Trains all rows of a chunk in each operation."""
+
+    task: Task
+    optimizer: Optimizer
+    build: Callable[[], nn.Module]
+    device: torch.device
+    dtype: torch.dtype
+    chunk: int  # rows that train together
+    samples_at_once: int  # rows x samples that are scored together
+    captured: dict[Any, _Steps] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.learner = self.task.template().to(self.device, self.dtype).train()
+        self.judge = self.task.template().to(self.device, self.dtype).eval()
+
+    @property
+    def layout(self) -> Layout:  # type: ignore[override]
+        """The columns of a row."""
+        return self.task.layout
+
+    def initial(self, seeds: list[int]) -> Tensor:
+        rows = [flat(initial_module(self.build, seed), self.layout) for seed in seeds]
+        stacked = torch.stack(rows) if rows else torch.empty(0, self.layout.size)
+        return stacked.to(self.device, self.dtype)
+
+    def train(self, params: Tensor, work: Work) -> Tensor:
+        after = [
+            self._train_chunk(params[rows], _rows_of(work, rows)) for rows in self._chunks(params)
+        ]
+        return torch.cat(after) if after else params
+
+    def losses(self, params: Tensor, samples: Samples, ids: Tensor, real: Tensor) -> Tensor:
+        means = [
+            self._losses_chunk(params[rows], samples.pool, ids[rows], real[rows])
+            for rows in self._chunks(params)
+        ]
+        return torch.cat(means) if means else params.new_empty(0)
+
+    def scores(self, params: Tensor, samples: Samples) -> Scores:
+        classes = self.task.classes if self.task.objective.classifies else 0
+        loss = params.new_full((len(params),), torch.nan)
+        confusion = torch.zeros(len(params), classes, classes, dtype=torch.int64, device=self.device)
+        for rows, ids in _shared_segments(samples):
+            for some in rows.to(self.device).split(self.chunk):
+                loss[some], counts = self._score_chunk(params[some], samples.pool, ids, classes)
+                if classes:
+                    confusion[some] = counts
+        return Scores(loss, confusion if classes else None)
+
+    def _batch(self, rows: int) -> int:
+        return max(1, self.samples_at_once // max(rows, 1))
+
+    def _chunks(self, params: Tensor) -> list[slice]:
+        return [slice(i, i + self.chunk) for i in range(0, len(params), self.chunk)]
+
+    def _train_chunk(self, params: Tensor, work: Work) -> Tensor:
+        steps = int(work.steps.max()) if len(work.steps) else 0
+        if not steps:
+            return params
+        program = self._program(params, work)
+        program.begin(params, work)
+        ragged = bool((work.steps != steps).any())
+        for step in range(steps):
+            if ragged or not step:
+                program.pace(work.lr * (work.steps > step))
+            program.advance(work.order[:, step * work.batch : (step + 1) * work.batch])
+        return program.rows.clone()
+
+    def _program(self, params: Tensor, work: Work) -> _Steps:
+        """The steps of this kind of work; on a GPU captured once and replayed."""
+        if self.device.type != "cuda":
+            return _Steps(self, len(params), work)
+        part = None if work.part is None else (work.part.start, work.part.stop)
+        extras = (work.correction is not None, work.proximal, id(work.samples.pool))
+        key = (len(params), work.batch, part, *extras)
+        if key not in self.captured:
+            self.captured[key] = _Steps(self, len(params), work)
+            self.captured[key].begin(params, work)
+            self.captured[key].capture()
+        return self.captured[key]
+
+    def _losses_chunk(self, params: Tensor, pool: Pool, ids: Tensor, real: Tensor) -> Tensor:
+        named = self.layout.unflatten(params)
+        total = params.new_zeros(len(params))
+        for some in torch.arange(ids.shape[1], device=self.device).split(self._batch(len(params))):
+            x, y = pool.read(ids[:, some], self.dtype), pool.targets[ids[:, some]]
+            with torch.no_grad():
+                losses = vmap(self._judge)(named, x, y)[0]
+            total += torch.where(real[:, some], losses, 0).sum(1)
+        return total / real.sum(1)
+
+    def _score_chunk(
+        self, params: Tensor, pool: Pool, ids: Tensor, classes: int
+    ) -> tuple[Tensor, Tensor]:
+        named = self.layout.unflatten(params)
+        total = params.new_zeros(len(params))
+        counts = torch.zeros(len(params), classes**2, dtype=torch.int64, device=self.device)
+        for some in ids.split(self._batch(len(params))):
+            x, y = pool.read(some, self.dtype), pool.targets[some]
+            with torch.no_grad():
+                losses, outputs = vmap(self._judge, in_dims=(0, None, None))(named, x, y)
+            total += losses.sum(1)
+            if classes:
+                cells = y * classes + outputs.argmax(-1)
+                counts.scatter_add_(1, cells, torch.ones_like(cells))
+        return total / len(ids), counts.view(len(params), classes, classes)
+
+    def _judge(self, named: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = functional_call(self.judge, named, (x,))
+        return self.task.objective.losses(outputs, x, y), outputs
+
+
+class _Steps:
+    """One local step of a chunk of rows over tensors that stay in place, so that it can be captured."""
+
+    def __init__(self, engine: StackedEngine, rows: int, work: Work) -> None:
+        task, layout = engine.task, engine.task.layout
+        self.engine = engine
+        self.pool = work.samples.pool
+        self.rows = torch.empty(rows, layout.size, device=engine.device, dtype=engine.dtype)
+        self.lr = torch.empty(rows, device=engine.device, dtype=engine.dtype)
+        self.ids = torch.empty(rows, work.batch, device=engine.device, dtype=torch.int64)
+        self.number = torch.empty((), device=engine.device, dtype=engine.dtype)
+        self.correction = None if work.correction is None else torch.empty_like(self.rows)
+        self.anchor = torch.empty_like(self.rows) if work.proximal else None
+        self.proximal = work.proximal
+        named = layout.unflatten(self.rows)
+        names = [column.name for column in task.part(work.part)]
+        self.trained = {name: named[name] for name in names}
+        self.rest = {name: named[name] for name in named if name not in self.trained}
+        self.memory = {n: engine.optimizer.memory(p) for n, p in self.trained.items()}
+        self.gradient = vmap(grad(task.batch_loss(engine.learner), has_aux=True))
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def begin(self, params: Tensor, work: Work) -> None:
+        """Set everything that lasts for one call of `train`."""
+        self.rows.copy_(params)
+        self.number.zero_()
+        for slots in self.memory.values():
+            for slot in slots:
+                slot.zero_()
+        if self.correction is not None and work.correction is not None:
+            self.correction.copy_(work.correction)
+        if self.anchor is not None:
+            self.anchor.copy_(params if work.anchor is None else work.anchor)
+
+    def pace(self, lr: Tensor) -> None:
+        """Set the learning rate of every row; rows at 0 stand still."""
+        self.lr.copy_(lr)
+
+    def advance(self, ids: Tensor) -> None:
+        """One step of every row on its batch."""
+        self.ids.copy_(ids)
+        if self.graph is None:
+            self._step()
+        else:
+            self.graph.replay()
+
+    def capture(self) -> None:
+        """Record one step as a CUDA graph."""
+        self.lr.zero_()
+        self.ids.copy_(torch.zeros_like(self.ids))
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self._step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step()
+        self.graph = graph
+
+    def _step(self) -> None:
+        self.number.add_(1)
+        x = self.pool.read(self.ids, self.engine.dtype)
+        y = self.pool.targets[self.ids]
+        gradients, buffers = self.gradient(self.trained, self.rest, x, y)
+        anchors = {} if self.anchor is None else self.engine.layout.unflatten(self.anchor)
+        pulls = {} if self.correction is None else self.engine.layout.unflatten(self.correction)
+        for name, leaf in self.trained.items():
+            gradient = gradients[name]
+            if pulls:
+                gradient = gradient + pulls[name]
+            if anchors:
+                gradient = gradient + self.proximal * (leaf - anchors[name])
+            lr = self.lr.view(-1, *[1] * (leaf.ndim - 1))
+            self.engine.optimizer.step(leaf, gradient, self.memory[name], self.number, lr)
+        for name, value in buffers.items():
+            moving = (self.lr != 0).view(-1, *[1] * (value.ndim - 1))
+            self.rest[name].copy_(torch.where(moving, value, self.rest[name]))
+
+
+def _rows_of(work: Work, rows: slice) -> Work:
+    """The part of a call that concerns some rows."""
+    return Work(
+        samples=work.samples,
+        order=work.order[rows],
+        steps=work.steps[rows],
+        batch=work.batch,
+        lr=work.lr[rows],
+        part=work.part,
+        correction=None if work.correction is None else work.correction[rows],
+        proximal=work.proximal,
+        anchor=None if work.anchor is None else work.anchor[rows],
+    )
+
+
+def _shared_segments(samples: Samples) -> list[tuple[Tensor, Tensor]]:
+    """Rows that own the same samples, with those samples' numbers; rows without samples are left out."""
+    keys = torch.stack([samples.start, samples.count], dim=1).cpu()
+    segments, which = torch.unique(keys, dim=0, return_inverse=True)
+    return [
+        (torch.nonzero(which == k).flatten(), samples.index[start : start + count])
+        for k, (start, count) in enumerate(segments.tolist())
+        if count
+    ]

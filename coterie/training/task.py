@@ -1,0 +1,76 @@
+"""A module and its objective, seen as functions of parameters by name."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from coterie.core.params import Column, Layout
+from coterie.errors import InputError
+from coterie.training.objectives import Objective
+
+Named = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained: a template module (its values are never used), its layout and objective."""
+
+    module: nn.Module
+    layout: Layout
+    objective: Objective
+    classes: int  # 0: not a classification
+
+    def part(self, columns: slice | None) -> list[Column]:
+        """The trained columns within a part (None: of the whole model)."""
+        mask = self.layout.trained(columns)
+        return [c for c in self.layout.columns if c.trained and bool(mask[c.start : c.stop].all())]
+
+    def template(self) -> nn.Module:
+        """A private copy of the module: functional calls swap tensors inside it."""
+        module = copy.deepcopy(self.module)
+        for layer in module.modules():
+            if isinstance(layer, _BatchNorm):
+                layer.num_batches_tracked = None  # no column, and no state outside the rows
+        return module
+
+    def batch_loss(self, module: nn.Module) -> Callable[..., tuple[Tensor, Named]]:
+        """f(trained, rest, inputs, targets) -> mean loss of the batch, and the new buffers."""
+        buffers = [c.name for c in self.layout.columns if not c.trained]
+
+        def loss(trained: Named, rest: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
+            fresh = {k: v.clone() if k in buffers else v for k, v in rest.items()}
+            outputs = functional_call(module, {**trained, **fresh}, (x,))
+            value = self.objective.losses(outputs, x, y).mean()
+            return value, {name: fresh[name] for name in buffers}
+
+        return loss
+
+
+def check_module(module: nn.Module) -> None:
+    """Refuse layers whose state or randomness would live outside the rows."""
+    dropout = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+    for name, layer in module.named_modules():
+        if isinstance(layer, dropout) and layer.p:
+            raise InputError(
+                f"layer {name!r} is a dropout with p={layer.p}: it draws from a global generator, "
+                "so the same seed would not give the same run; use p=0 or remove it"
+            )
+        if isinstance(layer, _BatchNorm) and layer.momentum is None:
+            raise InputError(
+                f"layer {name!r} is a batch norm with momentum=None (cumulative averages), which "
+                "cannot be mixed between nodes; give it a momentum, e.g. 0.1"
+            )
+
+
+def initial_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A module built on the CPU under a generator seeded with `seed`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build()
