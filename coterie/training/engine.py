@@ -32,6 +32,7 @@ class TrainingSettings:
     batch: int
     device: torch.device
     dtype: torch.dtype
+    tf32: bool = False  # let a GPU round the factors of float32 products to 10 bits
 
 
 def make_engine(

@@ -1,0 +1,32 @@
+"""Data sets, the shifts that make clusters differ, and partitions among nodes."""
+
+from coterie.data import cifar10 as cifar10
+from coterie.data import digits as digits
+from coterie.data import imagenette as imagenette
+from coterie.data import images as images
+from coterie.data import mnist as mnist
+from coterie.data import npz as npz
+from coterie.data import synthetic as synthetic
+from coterie.data import table as table
+from coterie.data.fetch import Archive, Available, available, get
+from coterie.data.partitions import Partition, partitions
+from coterie.data.shifts import Shift, shifts
+from coterie.data.source import Dataset, Source, Split, as_split, from_arrays, load, sources
+
+__all__ = [
+    "Archive",
+    "Available",
+    "Dataset",
+    "Partition",
+    "Shift",
+    "Source",
+    "Split",
+    "as_split",
+    "available",
+    "from_arrays",
+    "get",
+    "load",
+    "partitions",
+    "shifts",
+    "sources",
+]

@@ -1,0 +1,237 @@
+"""Who owns which samples: clusters are shifted, nodes get disjoint parts, some are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.core.draws import draw
+from coterie.core.samples import Pool, Samples
+from coterie.data.keyed import order
+from coterie.data.partitions import Natural, Partition
+from coterie.data.shifts import Shift
+from coterie.data.source import Dataset, Split
+from coterie.errors import InputError
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes whose data follow one distribution."""
+
+    name: str
+    shifts: tuple[Shift, ...] = ()
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One population: a seed, and how many nodes each cluster has."""
+
+    scenario: str
+    seed: int
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """The samples of every node of every replica, and its true cluster."""
+
+    train: Samples
+    valid: Samples
+    test: Samples
+    cluster: Tensor  # [replicas * n]
+
+
+@dataclass(frozen=True)
+class View:
+    """A split as one cluster sees it; `origin` are the samples' numbers in the original split."""
+
+    split: Split
+    origin: np.ndarray
+    start: int  # first row in the pool of all views
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How data are dealt to nodes."""
+
+    partition: Partition
+    holdout: float = 0.0  # share of each node's samples kept for validation
+    test_samples: int = 0  # test samples of a cluster; 0: all
+
+
+def deal(
+    dataset: Dataset, clusters: Sequence[Cluster], replicas: Sequence[Replica], plan: Plan
+) -> Holdings:
+    """Deal a data set to all nodes of all replicas."""
+    train, test = (_views(part, clusters, s) for s, part in enumerate((dataset.train, dataset.test)))
+    parts: tuple[list[np.ndarray], ...] = ([], [], [])
+    members = []
+    for replica in replicas:
+        cluster = _members(replica)
+        owned = _owned(dataset, train, replica, cluster, plan)
+        for node, rows in enumerate(owned):
+            held = _held_out(rows, replica.seed, node, plan.holdout)
+            parts[0].append(rows[~held])
+            parts[1].append(rows[held])
+        parts[2].extend(_tests(dataset, train, test, replica, cluster, plan))
+        members.append(cluster)
+    pools = [_pool(dataset, views) for views in (train, test)]
+    return Holdings(
+        train=_samples(pools[0], parts[0]),
+        valid=_samples(pools[0], parts[1]),
+        test=_samples(pools[1], parts[2]),
+        cluster=torch.from_numpy(np.concatenate(members)),
+    )
+
+
+def _views(split: Split, clusters: Sequence[Cluster], seed: int) -> list[View]:
+    """The split under each cluster's shifts; clusters with equal shifts share a view."""
+    made: dict[tuple[Shift, ...], View] = {}
+    start = 0
+    for cluster in clusters:
+        if cluster.shifts in made:
+            continue
+        shifted = Split(split.inputs, split.targets, np.arange(len(split)))
+        for shift in cluster.shifts:
+            shifted = shift.apply(shifted, seed)
+        origin = shifted.users if shifted.users is not None else np.arange(len(shifted))
+        users = None if split.users is None else split.users[origin]
+        view = View(Split(shifted.inputs, shifted.targets, users), origin, start)
+        made[cluster.shifts] = view
+        start += len(shifted)
+    return [made[cluster.shifts] for cluster in clusters]
+
+
+def _members(replica: Replica) -> np.ndarray:
+    """The cluster of every node id, in a random order of the seed."""
+    ranked = np.repeat(np.arange(len(replica.counts)), replica.counts)
+    return ranked[order(len(ranked), replica.seed, "clusters")]
+
+
+def _owned(
+    dataset: Dataset, views: list[View], replica: Replica, cluster: np.ndarray, plan: Plan
+) -> list[np.ndarray]:
+    """The rows of the train pool that each node owns."""
+    owned: list[np.ndarray] = [np.empty(0, np.int64)] * len(cluster)
+    share = _shares(len(dataset.train), views, replica)
+    for number, view in enumerate(views):
+        nodes = np.flatnonzero(cluster == number)
+        if not len(nodes):
+            continue
+        rows = np.flatnonzero(share[view.origin] == number)
+        seed = _derived(replica.seed, f"partition {number}")
+        for node, part in zip(nodes, _parts(view, rows, len(nodes), seed, plan), strict=True):
+            owned[node] = view.start + rows[part]
+    return owned
+
+
+def _parts(view: View, rows: np.ndarray, nodes: int, seed: int, plan: Plan) -> list[np.ndarray]:
+    if len(rows) < nodes:
+        raise InputError(
+            f"a cluster of {nodes} nodes needs at least {nodes} samples and gets {len(rows)}; "
+            "use fewer nodes or more data"
+        )
+    users = None if view.split.users is None else view.split.users[rows]
+    return plan.partition.split(_targets_only(view.split.targets[rows], users), nodes, seed)
+
+
+def _targets_only(targets: np.ndarray, users: np.ndarray | None) -> Split:
+    """A split for partitions, which look at targets and users and never at inputs."""
+    return Split(np.empty((len(targets), 0), np.float32), targets, users)
+
+
+def _shares(samples: int, views: list[View], replica: Replica) -> np.ndarray:
+    """The cluster that gets each sample, in proportion to nodes among clusters that can use it."""
+    usable = np.zeros((len(views), samples), bool)
+    for number, view in enumerate(views):
+        usable[number, view.origin] = True
+    usable &= (np.array(replica.counts) > 0)[:, None]
+    share = np.full(samples, -1)
+    shuffled = order(samples, replica.seed, "shares")
+    patterns, which = np.unique(usable, axis=1, return_inverse=True)
+    for number in range(patterns.shape[1]):
+        rows = shuffled[which[shuffled] == number]
+        weight = np.array(replica.counts) * patterns[:, number]
+        if weight.sum():
+            edges = np.cumsum(weight) * len(rows) // weight.sum()
+            share[rows] = np.searchsorted(edges, np.arange(len(rows)), side="right")
+    return share
+
+
+def _held_out(rows: np.ndarray, seed: int, node: int, fraction: float) -> np.ndarray:
+    held = np.zeros(len(rows), bool)
+    held[order(len(rows), seed, "holdout", node)[: int(fraction * len(rows))]] = True
+    return held
+
+
+def _tests(
+    dataset: Dataset,
+    train: list[View],
+    test: list[View],
+    replica: Replica,
+    cluster: np.ndarray,
+    plan: Plan,
+) -> list[np.ndarray]:
+    """The rows of the test pool of each node: its cluster's, or its users' own."""
+    if dataset.per_user_test and isinstance(plan.partition, Natural):
+        return _user_tests(train, test, replica, cluster, plan)
+    picked = [view.start + _some(len(view.split), plan.test_samples) for view in test]
+    return [picked[number] for number in cluster]
+
+
+def _some(count: int, wanted: int) -> np.ndarray:
+    if not wanted or wanted >= count:
+        return np.arange(count)
+    return np.sort(order(count, 0, "test samples")[:wanted])
+
+
+def _user_tests(
+    train: list[View], test: list[View], replica: Replica, cluster: np.ndarray, plan: Plan
+) -> list[np.ndarray]:
+    tests: list[np.ndarray] = [np.empty(0, np.int64)] * len(cluster)
+    share = _shares(max(int(v.origin.max()) + 1 for v in train), train, replica)
+    for number, view in enumerate(test):
+        nodes = np.flatnonzero(cluster == number)
+        rows = np.flatnonzero(share[train[number].origin] == number)
+        users = train[number].split.users
+        assert isinstance(plan.partition, Natural) and users is not None
+        split = _targets_only(train[number].split.targets[rows], users[rows])
+        seed = _derived(replica.seed, f"partition {number}")
+        for node, user in zip(nodes, plan.partition.users(split, len(nodes), seed), strict=True):
+            tests[node] = view.start + np.flatnonzero(view.split.users == user)
+    return tests
+
+
+def _derived(seed: int, purpose: str) -> int:
+    """Another seed, for one purpose."""
+    high, low = draw(seed, purpose, 0, 0, 2).tolist()
+    return int(high << 30 ^ low)
+
+
+def _pool(dataset: Dataset, views: list[View]) -> Pool:
+    distinct = {view.start: view.split for view in views}
+    return Pool(
+        inputs=torch.from_numpy(np.concatenate([split.inputs for split in distinct.values()])),
+        targets=torch.from_numpy(np.concatenate([split.targets for split in distinct.values()])),
+        mean=dataset.mean,
+        std=dataset.std,
+    )
+
+
+def _samples(pool: Pool, parts: list[np.ndarray]) -> Samples:
+    """Segments of a pool; parts that are one array are stored once."""
+    distinct = {id(part): part for part in parts}
+    starts, total = {}, 0
+    for name, part in distinct.items():
+        starts[name] = total
+        total += len(part)
+    return Samples(
+        pool,
+        index=torch.from_numpy(np.concatenate(list(distinct.values()), dtype=np.int64)),
+        start=torch.tensor([starts[id(part)] for part in parts], dtype=torch.int64),
+        count=torch.tensor([len(part) for part in parts], dtype=torch.int64),
+    )

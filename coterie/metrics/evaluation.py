@@ -1,0 +1,56 @@
+"""One evaluation of one population: from confusion counts and losses to the numbers in the records."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.metrics import accuracy, fairness
+
+
+def evaluate(
+    confusion: NDArray[np.int64] | None,
+    loss: NDArray[np.float64],
+    cluster: list[str],
+    alpha: float,
+    comparable: bool,
+) -> dict[str, Any]:
+    """The metrics of all nodes; `cluster` names each node's, `comparable`: parity makes sense."""
+    names = np.array(cluster)
+    if confusion is None:
+        return plain(
+            {
+                "mse": accuracy.per_cluster(loss, names),
+                "mse_all": accuracy.overall(loss),
+                "accuracy": None,
+                "accuracy_all": None,
+            }
+        )
+    per_node = accuracy.per_node(confusion)
+    by_cluster = accuracy.per_cluster(per_node, names)
+    metrics: dict[str, Any] = {
+        "accuracy": by_cluster,
+        "accuracy_all": accuracy.overall(per_node),
+        "worst_node": accuracy.worst_node(per_node),
+        "fair_accuracy": fairness.fair_accuracy(by_cluster.values(), alpha),
+        "demographic_parity": None,
+        "equalized_odds": None,
+        "equalized_odds_tpr": None,
+    }
+    if comparable:
+        metrics["demographic_parity"] = fairness.demographic_parity(confusion, names)
+        metrics["equalized_odds"] = fairness.equalized_odds(confusion, names)
+        metrics["equalized_odds_tpr"] = fairness.equalized_odds_tpr(confusion, names)
+    return plain(metrics)
+
+
+def plain(value: Any) -> Any:
+    """Values as JSON has them: NaN becomes null, numpy numbers become Python's."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

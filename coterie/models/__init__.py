@@ -1,0 +1,17 @@
+"""Models; each names its head."""
+
+from coterie.models import autoencoder, convolutional, dense, resnet8
+from coterie.models.registry import Model, Shape, models, named_head
+from coterie.models.user import build_model
+
+__all__ = [
+    "Model",
+    "Shape",
+    "autoencoder",
+    "build_model",
+    "convolutional",
+    "dense",
+    "models",
+    "named_head",
+    "resnet8",
+]

@@ -1,0 +1,37 @@
+"""Models by name: a dataclass of options whose `build` makes the module; every module names its head."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+
+from torch import nn
+
+from coterie.core.registry import Registry
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a model has to fit: one sample's shape and the number of outputs."""
+
+    sample: tuple[int, ...]  # (channels, height, width), or (features,)
+    outputs: int  # classes, or values for a regression
+
+
+class Model(abc.ABC):
+    """Options of a model."""
+
+    @abc.abstractmethod
+    def build(self, shape: Shape) -> nn.Module:
+        """A freshly initialised module; its `head` attribute names the layers of its head."""
+
+
+models: Registry[Model] = Registry("model")
+
+
+def named_head(module: nn.Module, *names: str) -> nn.Module:
+    """The module, with its head declared."""
+    module.head = names  # type: ignore[assignment]
+    return module
+
+

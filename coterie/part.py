@@ -1,0 +1,327 @@
+"""One part of a run: an algorithm on a stack of replicas, played round by round, recorded and checkpointed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+
+from coterie.config import Config
+from coterie.core.algorithm import Algorithm
+from coterie.core.nodes import Nodes
+from coterie.data.holdings import Replica
+from coterie.metrics import settlement
+from coterie.metrics.accuracy import per_node
+from coterie.metrics.evaluation import evaluate, plain
+from coterie.runtimes import checkpoint
+from coterie.runtimes.journal import Journal
+from coterie.runtimes.lockstep import DirectExchange, FrameExchange
+from coterie.runtimes.simulate import Simulation
+
+Metrics = dict[str, Any]
+
+
+class Stopped(Exception):
+    """The run was asked to stop; everything so far is saved."""
+
+
+@dataclass
+class Watch:
+    """Callbacks of somebody who watches a run; the default watches nothing."""
+
+    part: Callable[[str, int, int], None] = lambda name, done, rounds: None  # a part begins
+    round: Callable[[int], None] = lambda done: None
+    accuracy: Callable[[dict[str, float]], None] = lambda clusters: None  # mean by cluster
+    stop: Callable[[], bool] = lambda: False  # asked between rounds
+
+
+@dataclass(frozen=True)
+class Part:
+    """One algorithm on one stack."""
+
+    name: str  # of its files
+    label: str
+    algorithm_name: str
+    oracle: bool
+    algorithm: Algorithm
+    nodes: Nodes
+    replicas: tuple[Replica, ...]
+    clusters: tuple[tuple[str, ...], ...]  # per replica, the true cluster of every node
+    parity_reason: str | None  # why clusters cannot be compared, where they cannot
+
+
+class PartRun:
+    """A part on its way through the rounds."""
+
+    def __init__(self, config: Config, part: Part, out: Path, watch: Watch) -> None:
+        self.config = config
+        self.part = part
+        self.out = out
+        self.watch = watch
+        self.rounds = config.experiment.rounds
+        self.simulation = _simulation(config, part)
+        self.journal = Journal(self._file("jsonl"))
+        self.metrics: list[Metrics] = []  # latest, one per replica
+        self.before: list[Metrics] | None = None  # before the final all-reduce
+        self.choices: list[NDArray[np.int64]] | None = None  # latest written, one per replica
+        self.seconds = 0.0
+
+    def _file(self, suffix: str) -> Path:
+        return self.out / "checkpoints" / f"{self.part.name}.{suffix}"
+
+    def play(self) -> list[Metrics]:
+        """All rounds, from the checkpoint where there is one; returns the results."""
+        finished = self._finished()
+        if finished is not None:
+            self.watch.part(self.part.name, self.rounds, self.rounds)
+            return finished
+        first = self._begin()
+        self.watch.part(self.part.name, first, self.rounds)
+        for t in range(first, self.rounds):
+            self._round(t)
+            if self.watch.stop() and t + 1 < self.rounds:
+                self._save(t + 1)
+                raise Stopped(self._results(t + 1))
+        results = self._end()
+        done = {"rounds": self.rounds, "results": results}
+        checkpoint.write_atomically(self._file("done.json"), json.dumps(done, indent=1).encode())
+        return results
+
+    def _finished(self) -> list[Metrics] | None:
+        """The results of a part that is done."""
+        path = self._file("done.json")
+        done = json.loads(path.read_text()) if path.exists() else {"rounds": None}
+        return done["results"] if done["rounds"] == self.rounds else None
+
+    def _begin(self) -> int:
+        """Start afresh, or from the checkpoint; returns the number of rounds done."""
+        self.simulation.start()
+        path = self._file("safetensors")
+        if not path.exists():
+            self.journal.cut(0)
+            self.journal.append(self._population())
+            return 0
+        note = checkpoint.read_note(path)
+        states, sent = checkpoint.load(path, self.simulation.states)
+        self.simulation.states, self.simulation.exchange.sent = states, sent
+        self.journal.cut(note["records"])
+        self.seconds = note["seconds"]
+        self.metrics = note["metrics"]
+        self.choices = self._chosen()
+        return int(note["round"])
+
+    def _round(self, t: int) -> None:
+        started = time.perf_counter()
+        self.simulation.round(t)
+        done = t + 1
+        self._record_choices(done)
+        if done < self.rounds and done % self.config.evaluate.every == 0:
+            self._evaluate(done, "round")
+        self._synchronize()
+        self.seconds += time.perf_counter() - started
+        every = self.config.runtime.checkpoint_every or self.config.evaluate.every
+        if done == self.rounds or done % every == 0:
+            self._save(done)
+        self.watch.round(done)
+
+    def _synchronize(self) -> None:
+        if self.part.nodes.device.type == "cuda" and self.config.evaluate.every:
+            torch.cuda.synchronize()
+
+    def _end(self) -> list[Metrics]:
+        """The last evaluation, and another one after the algorithm's final program."""
+        started = time.perf_counter()
+        self._evaluate(self.rounds, "round")
+        sent = self.simulation.exchange.sent.clone()
+        if self.simulation.finish(self.rounds):
+            self.before = self.metrics
+            self._evaluate(self.rounds, "final")
+            self.simulation.exchange.sent = sent  # an all-reduce is not training traffic
+        self._synchronize()
+        self.seconds += time.perf_counter() - started
+        if self.config.runtime.models:
+            self._write_models()
+        return self._results(self.rounds)
+
+    def _save(self, done: int) -> None:
+        note = {
+            "round": done,
+            "records": self.journal.sync(),
+            "seconds": self.seconds,
+            "metrics": self.metrics,
+        }
+        exchange = self.simulation.exchange
+        checkpoint.save(self._file("safetensors"), self.simulation.states, exchange.sent, note)
+
+    def _where(self, replica: Replica) -> dict[str, Any]:
+        return {"label": self.part.label, "scenario": replica.scenario, "seed": replica.seed}
+
+    def _population(self) -> list[Metrics]:
+        return [
+            {
+                "kind": "population",
+                "scenario": replica.scenario,
+                "seed": replica.seed,
+                "clusters": list(names),
+            }
+            for replica, names in zip(self.part.replicas, self.part.clusters, strict=True)
+        ]
+
+    def _chosen(self) -> list[NDArray[np.int64]] | None:
+        """What every node chose last, by replica, where the algorithm's state has a `choice`."""
+        if not hasattr(self.simulation.states[0], "choice"):
+            return None
+        choice = torch.cat([state.choice for state in self.simulation.states]).cpu().numpy()
+        return list(choice.reshape(len(self.part.replicas), self.part.nodes.n))
+
+    def _record_choices(self, done: int) -> None:
+        """Write the choices of the replicas in which somebody changed its mind."""
+        chosen = self._chosen()
+        if chosen is None:
+            return
+        self.journal.append(
+            {"kind": "choice", **self._where(replica), "round": done, "choice": row.tolist()}
+            for number, (replica, row) in enumerate(zip(self.part.replicas, chosen, strict=True))
+            if self.choices is None or not np.array_equal(row, self.choices[number])
+        )
+        self.choices = chosen
+
+    def _evaluate(self, done: int, phase: str) -> None:
+        """Test every node's personal model, record it, and keep the metrics."""
+        scores = [
+            nodes.test(self.part.algorithm.personal(state, nodes))
+            for state, nodes in zip(self.simulation.states, self.simulation.blocks, strict=True)
+        ]
+        n = self.part.nodes.n
+        loss = torch.cat([s.loss for s in scores]).double().cpu().numpy().reshape(-1, n)
+        matrices = [s.confusion for s in scores if s.confusion is not None]
+        confusion = torch.cat(matrices).cpu().numpy() if matrices else None
+        sent = self.simulation.exchange.sent.numpy().reshape(-1, n)
+        self.metrics = []
+        for number, replica in enumerate(self.part.replicas):
+            mine = None if confusion is None else confusion[number * n : (number + 1) * n]
+            names = list(self.part.clusters[number])
+            comparable = self.part.parity_reason is None
+            metrics = evaluate(mine, loss[number], names, self.config.evaluate.alpha, comparable)
+            self.metrics.append(metrics)
+            where = {**self._where(replica), "round": done, "phase": phase}
+            accuracies = np.full(n, np.nan) if mine is None else per_node(mine)
+            self.journal.append(
+                _records(where, metrics, names, accuracies, loss[number], sent[number])
+            )
+        self.watch.accuracy(self._mean_by_cluster())
+
+    def _mean_by_cluster(self) -> dict[str, float]:
+        """The mean of the latest metrics over replicas."""
+        key = "accuracy" if self.metrics[0]["accuracy"] is not None else "mse"
+        names = dict.fromkeys(name for metrics in self.metrics for name in metrics[key])
+        values = {
+            name: [m[key][name] for m in self.metrics if m[key].get(name) is not None]
+            for name in names
+        }
+        return {name: float(np.mean(found)) for name, found in values.items() if found}
+
+    def _results(self, done: int) -> list[Metrics]:
+        """One entry of `summary.json` per replica."""
+        history = self.journal.read("choice")
+        return [self._result(number, done, history) for number in range(len(self.metrics))]
+
+    def _result(self, number: int, done: int, history: list[Metrics]) -> Metrics:
+        part, replica = self.part, self.part.replicas[number]
+        sent = self.simulation.exchange.sent.reshape(-1, part.nodes.n)[number]
+        metrics = self.metrics[number]
+        return {
+            **self._where(replica),
+            "algorithm": part.algorithm_name,
+            "oracle": part.oracle,
+            "nodes": part.nodes.n,
+            "rounds": done,
+            "metric": "mse" if metrics["accuracy"] is None else "accuracy",
+            "mse": None,
+            **metrics,
+            "bytes_per_node": float(sent.double().mean()),
+            **self._settlement(number, done, history),
+            "train_seconds": self.seconds / len(part.replicas),
+            "parity_reason": part.parity_reason,
+            "before_all_reduce": None if self.before is None else self.before[number],
+        }
+
+    def _settlement(self, number: int, done: int, history: list[Metrics]) -> Metrics:
+        """Whether and when the choices settled, and how well they match the clusters."""
+        if self.choices is None:
+            return {"settled": None, "first_settled_round": None, "adjusted_rand_index": None}
+        names, choice = self.part.clusters[number], self.choices[number]
+        spare = getattr(self.part.algorithm, "heads", 0) > len(set(names))
+        judge = settlement.unshared if spare else settlement.settled
+        mine = {**self._where(self.part.replicas[number])}
+        changes = [r for r in history if mine.items() <= r.items() and r["round"] <= done]
+        first = settlement.first_settled_round([r["choice"] for r in changes], names, judge)
+        return plain(
+            {
+                "settled": judge(choice, names),
+                "first_settled_round": None if first is None else changes[first]["round"],
+                "adjusted_rand_index": settlement.adjusted_rand_index(choice, names),
+            }
+        )
+
+    def _write_models(self) -> None:
+        """Every node's personal model as a file of named tensors."""
+        n, layout = self.part.nodes.n, self.part.nodes.layout
+        for state, nodes in zip(self.simulation.states, self.simulation.blocks, strict=True):
+            models = self.part.algorithm.personal(state, nodes).cpu()
+            for key, row in zip(nodes.key.tolist(), models, strict=True):
+                replica = self.part.replicas[key // n]
+                scenario = replica.scenario.replace(":", "-")
+                folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
+                named = {name: value.contiguous() for name, value in layout.unflatten(row).items()}
+                checkpoint.write_atomically(
+                    folder / f"node-{key % n}.safetensors", safetensors.torch.save(named)
+                )
+
+
+def _simulation(config: Config, part: Part) -> Simulation:
+    n = part.nodes.n
+    if config.runtime.link == "direct":
+        exchange = DirectExchange(n, len(part.replicas))
+        return Simulation(part.algorithm, [part.nodes], exchange)
+    blocks = [part.nodes[row] for row in torch.arange(n).split(1)]
+    return Simulation(part.algorithm, blocks, FrameExchange(n))
+
+
+def _records(
+    where: dict[str, Any],
+    metrics: Metrics,
+    names: list[str],
+    accuracy: NDArray[np.float64],
+    loss: NDArray[np.float64],
+    sent: NDArray[np.int64],
+) -> list[Metrics]:
+    """The records of one evaluation of one replica: overall, by cluster, by node."""
+    cluster = np.array(names)
+    values = {"accuracy": accuracy, "loss": loss, "bytes": sent}
+    overall = {k: v for k, v in metrics.items() if not isinstance(v, dict)}
+    overall |= {"accuracy": metrics["accuracy_all"], "loss": _mean(loss), "bytes": _mean(sent)}
+    records = [{"kind": "overall", **where, **overall}]
+    for name in dict.fromkeys(names):
+        here = cluster == name
+        means = {key: _mean(value[here]) for key, value in values.items()}
+        records.append(
+            {"kind": "cluster", **where, "cluster": name, "nodes": int(here.sum()), **means}
+        )
+    for node, name in enumerate(names):
+        mine = {key: value[node] for key, value in values.items()}
+        records.append({"kind": "node", **where, "node": node, "cluster": name, **mine})
+    return [plain(record) for record in records]
+
+
+def _mean(values: NDArray[Any]) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")

@@ -1,0 +1,250 @@
+"""One self-contained page from one or more run folders, and the tables beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from coterie.errors import InputError
+from coterie.report import figures, tables
+from coterie.report.assets import SCRIPT, STYLE
+from coterie.report.figures import Panel
+from coterie.report.findings import findings
+from coterie.report.records import Run, Study, combine, read_run
+from coterie.report.tables import Cell, Table
+
+# The page asks nobody for anything, whatever a run folder holds.
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+)
+NOTES = {
+    "curves": "Mean over seeds; the band is one standard deviation either side.",
+    "fair": "Two thirds of the mean over clusters, one third of 100 less the gap between the best "
+    "and the worst cluster.",
+    "bars": "How differently clusters are treated; whiskers: one standard deviation over seeds.",
+    "bytes": "The mean over all nodes against what a node has sent, each copy counted; the final "
+    "all-reduce is left out.",
+    "choices": "Settled means that each cluster's nodes prefer one head, and distinct clusters "
+    "distinct heads.",
+    "table": "Mean ± standard deviation over seeds. The best of each scenario is marked, save for "
+    "algorithms that are told the clusters. DP and EO: demographic parity and equalized odds, "
+    "0 is fair.",
+}
+
+
+def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write `report.html` and `tables/` for these run folders and return the page's path.
+
+    `out` is an .html file or a folder; by default the run folder, or here for several runs.
+    """
+    runs = [read_run(folder) for folder in folders]
+    study = combine(runs)
+    page = _target(folders, out)
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(render(study, runs), encoding="utf-8")
+        write_tables(study, page.parent / "tables")
+    except OSError as error:
+        raise InputError(f"cannot write the report to {str(page)!r}: {error}") from None
+    return page
+
+
+def write_tables(study: Study, folder: Path) -> None:
+    """Write the results and the seeds as Markdown, CSV and LaTeX, one set for each metric."""
+    folder.mkdir(parents=True, exist_ok=True)
+    groups = tables.by_metric(study.results)
+    for metric, results in groups.items():
+        ending = f"-{metric}" if len(groups) > 1 else ""
+        (folder / f"results{ending}.csv").write_text(
+            tables.to_csv(results, study.order), encoding="utf-8"
+        )
+        for name, build in (("results", tables.results_table), ("seeds", tables.seeds_table)):
+            table = build(results, study.order, study.clusters)
+            stem = folder / f"{name}{ending}"
+            stem.with_suffix(".md").write_text(tables.to_markdown(table), encoding="utf-8")
+            stem.with_suffix(".tex").write_text(tables.to_latex(table), encoding="utf-8")
+
+
+def render(study: Study, runs: Sequence[Run]) -> str:
+    """The whole page as text."""
+    drawn: list[Panel] = []
+    body = "".join(_sections(study, runs, drawn))
+    title = escape(study.name)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>{title} · Coterie</title>
+<style>{STYLE}</style>
+<script>{get_plotlyjs()}</script>
+</head>
+<body>
+<main>
+{body}
+</main>
+<script type="application/json" id="figures">{_embedded(panel.figure for panel in drawn)}</script>
+<script>{SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+def _target(folders: Sequence[Path], out: Path | None) -> Path:
+    if out is None:
+        return (folders[0] if len(folders) == 1 else Path()) / "report.html"
+    return out if out.suffix == ".html" else out / "report.html"
+
+
+def _sections(study: Study, runs: Sequence[Run], drawn: list[Panel]) -> Iterable[str]:
+    yield _head(study)
+    yield _results(study)
+    yield _legend(study)
+    curves = figures.accuracy_over_rounds(study)
+    yield _panels("Each cluster over rounds", NOTES["curves"], curves, drawn)
+    fair = figures.fair_accuracy_over_rounds(study)
+    yield _panels("Fair accuracy over rounds", NOTES["fair"], fair, drawn)
+    bars = figures.fairness_bars(study)
+    yield _panels("Fairness between clusters", NOTES["bars"], bars, drawn)
+    sent = figures.accuracy_over_bytes(study)
+    yield _panels("What it costs to send", NOTES["bytes"], sent, drawn)
+    yield _choices(study, drawn)
+    yield _seeds(study)
+    yield from (_run(run) for run in runs)
+
+
+def _head(study: Study) -> str:
+    told = "".join(f"<p>{escape(text)}</p>" for text in findings(study))
+    seeds = len({result["seed"] for result in study.results})
+    count = len({(r["label"], r["scenario"], r["seed"]) for r in study.results})
+    about = f"{count} result{_s(count)}, {seeds} seed{_s(seeds)}"
+    return (
+        f'<h1>{escape(study.name)}</h1><p class="soft">{about}</p>'
+        f'<div class="finding">{told or "<p>No results yet.</p>"}</div>'
+    )
+
+
+def _results(study: Study) -> str:
+    colors = {label: look.color for label, look in figures.looks(study).items()}
+    parts = [
+        _table(tables.results_table(results, study.order, study.clusters), colors)
+        for results in tables.by_metric(study.results).values()
+    ]
+    reasons = dict.fromkeys(r["parity_reason"] for r in study.results if r["parity_reason"])
+    notes = "".join(f'<p class="soft">{escape(reason)}</p>' for reason in reasons)
+    return f'<h2>Results</h2><p class="soft">{NOTES["table"]}</p>{"".join(parts)}{notes}'
+
+
+def _seeds(study: Study) -> str:
+    colors = {label: look.color for label, look in figures.looks(study).items()}
+    parts = [
+        _table(tables.seeds_table(results, study.order, study.clusters), colors)
+        for results in tables.by_metric(study.results).values()
+    ]
+    return f"<h2>Every seed</h2>{''.join(parts)}"
+
+
+def _legend(study: Study) -> str:
+    chips = [
+        f'<button class="chip" type="button" aria-pressed="true" data-label="{escape(look.label)}">'
+        f"{_dot(look.color)}{look.name}</button>"
+        for look in figures.looks(study).values()
+    ]
+    return f'<div class="legend" role="group" aria-label="Show or hide">{"".join(chips)}</div>'
+
+
+def _panels(title: str, note: str, panels: Sequence[Panel], drawn: list[Panel]) -> str:
+    if not panels:
+        return ""
+    rows = [
+        [_panel(panel, drawn, legend=False) for panel in panels if panel.row == row]
+        for row in dict.fromkeys(panel.row for panel in panels)
+    ]
+    grids = "".join(
+        f'<div class="grid{" two" if len(cards) in (1, 2, 4) else ""}">{"".join(cards)}</div>'
+        for cards in rows
+    )
+    return f'<h2>{title}</h2><p class="soft">{note}</p>{grids}'
+
+
+def _choices(study: Study, drawn: list[Panel]) -> str:
+    panels = [*figures.choice_timelines(study), *figures.choice_matrices(study)]
+    names = dict.fromkeys(panel.row for panel in panels)
+    if not names:
+        return ""
+    options = "".join(f"<option>{escape(name)}</option>" for name in names)
+    cards = "".join(_panel(panel, drawn, legend=True, choice=panel.row) for panel in panels)
+    return (
+        f'<h2>Which head nodes prefer</h2><p class="soft">{NOTES["choices"]}</p>'
+        f'<select aria-label="Run to look at">{options}</select><div class="grid">{cards}</div>'
+    )
+
+
+def _panel(panel: Panel, drawn: list[Panel], legend: bool, choice: str = "") -> str:
+    panel.figure.update_layout(showlegend=legend)
+    drawn.append(panel)
+    chosen = f' data-choice="{escape(choice)}" hidden' if choice else ""
+    save = '<button class="save" type="button" title="Save as a picture">PNG</button>'
+    head = f"<header><h3>{escape(panel.title)}</h3>{save}</header>"
+    plot = f'<div class="plot" data-figure="{len(drawn) - 1}"></div>'
+    return f'<section class="panel"{chosen}>{head}{plot}</section>'
+
+
+def _run(run: Run) -> str:
+    environment = "\n".join(f"{key}: {_value(value)}" for key, value in run.environment.items())
+    name = run.summary.name
+    return _details(f"Configuration of {name}", run.config) + _details(
+        f"Environment of {name}", environment
+    )
+
+
+def _details(title: str, text: str) -> str:
+    return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>"
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _table(table: Table, colors: Mapping[str, str]) -> str:
+    head = "".join(
+        f'<th scope="col"><button type="button">{escape(name)}</button></th>'
+        for name in table.header
+    )
+    rows = "".join(f"<tr>{''.join(_cells(row, colors))}</tr>" for row in table.rows)
+    return (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _cells(row: Sequence[Cell], colors: Mapping[str, str]) -> Iterable[str]:
+    dot = _dot(colors[str(row[0].value)])
+    for index, cell in enumerate(row):
+        value = "" if cell.value is None else escape(str(cell.value))
+        style = ' class="best"' if cell.best else ""
+        text = escape(cell.text)
+        if "±" in text and isinstance(cell.value, float):
+            mean, _, std = text.partition(" ")
+            text = f"{mean} <small>{std}</small>"
+        yield f'<td{style} data-value="{value}">{dot if index == 0 else ""}{text}</td>'
+
+
+def _dot(color: str) -> str:
+    return f'<span class="dot" style="background:{color}"></span>'
+
+
+def _embedded(shown: Iterable[Any]) -> str:
+    """Figures as JSON that cannot end the script element it stands in."""
+    text = f"[{','.join(figure.to_json() for figure in shown)}]"
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"

@@ -1,0 +1,120 @@
+"""What `summary.json` holds, and the mean and spread over seeds that it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from coterie.metrics.fairness import fair_accuracy
+from coterie.metrics.statistics import confidence_interval, mean, std
+
+Results = Sequence[Mapping[str, Any]]
+ByCluster = dict[str, float | None]
+
+PLAIN = (
+    "accuracy_all",
+    "mse_all",
+    "worst_node",
+    "demographic_parity",
+    "equalized_odds",
+    "equalized_odds_tpr",
+    "fair_accuracy",
+    "bytes_per_node",
+    "settled",
+    "first_settled_round",
+    "adjusted_rand_index",
+    "train_seconds",
+)
+
+
+class Metrics(BaseModel):
+    """What one evaluation of one population measured."""
+
+    accuracy: ByCluster | None = None
+    mse: ByCluster | None = None
+    accuracy_all: float | None = None
+    mse_all: float | None = None
+    worst_node: float | None = None
+    demographic_parity: float | None = None
+    equalized_odds: float | None = None
+    equalized_odds_tpr: float | None = None
+    fair_accuracy: float | None = None
+
+
+class Result(Metrics):
+    """One algorithm on one scenario with one seed."""
+
+    label: str
+    scenario: str
+    seed: int
+    algorithm: str
+    oracle: bool = False
+    nodes: int
+    rounds: int
+    metric: Literal["accuracy", "mse"]
+    bytes_per_node: float | None = None
+    settled: bool | None = None
+    first_settled_round: int | None = None
+    adjusted_rand_index: float | None = None
+    train_seconds: float | None = None
+    parity_reason: str | None = None
+    before_all_reduce: Metrics | None = None
+
+
+class Summary(BaseModel):
+    """The results of a run, the labels in order and the clusters, largest first."""
+
+    name: str
+    results: list[Result]
+    order: list[str] = []
+    clusters: list[str] = []
+
+
+def aggregate(results: Results) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """Label -> scenario -> key -> mean, std (ddof 0) and ci95 over seeds.
+
+    Clusters have keys such as `accuracy:majority`. The mean of `settled` is the share of seeds that
+    settled. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged accuracies.
+    """
+    table: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+    for (label, scenario), group in grouped(results).items():
+        table.setdefault(label, {})[scenario] = _spreads(group)
+    return table
+
+
+def grouped(results: Results) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """The results of all seeds of each (label, scenario), in order of appearance."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for result in results:
+        groups.setdefault((result["label"], result["scenario"]), []).append(result)
+    return groups
+
+
+def spread(values: Iterable[float | None]) -> dict[str, Any]:
+    """Mean, std and 95% confidence interval; null where there are too few values."""
+    there = list(values)
+    interval = confidence_interval(there)
+    return {"mean": mean(there), "std": std(there), "ci95": list(interval) if interval else None}
+
+
+def cluster_names(results: Results) -> list[str]:
+    """The clusters that the results name, in order of appearance."""
+    names = [name for r in results for field in ("accuracy", "mse") for name in r.get(field) or {}]
+    return list(dict.fromkeys(names))
+
+
+def _spreads(group: Results) -> dict[str, dict[str, Any]]:
+    keys = {key: spread(r.get(key) for r in group) for key in PLAIN}
+    for field in ("accuracy", "mse"):
+        for name in cluster_names([{field: r.get(field)} for r in group]):
+            keys[f"{field}:{name}"] = spread((r.get(field) or {}).get(name) for r in group)
+    keys["fair_accuracy_of_means"] = _fair_accuracy_of_means(keys)
+    return keys
+
+
+def _fair_accuracy_of_means(keys: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    means = [value["mean"] for key, value in keys.items() if key.startswith("accuracy:")]
+    known = [value for value in means if value is not None]
+    return {"mean": fair_accuracy(known) if known else None, "std": None, "ci95": None}

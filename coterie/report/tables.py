@@ -1,0 +1,250 @@
+"""The results as tables: rows for a terminal, Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coterie.metrics.traffic import format_bytes
+from coterie.report.summarize import Results, aggregate, cluster_names, grouped
+
+ORACLE = "(knows the clusters)"
+NOTHING = "–"
+TITLE = {"accuracy": "%", "mse": "MSE"}
+
+Spread = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a table shows, what it is sorted by, and whether it is the best of its scenario."""
+
+    text: str
+    value: float | str | None = None
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header and rows of as many cells."""
+
+    header: list[str]
+    rows: list[list[Cell]]
+
+    def texts(self) -> list[list[str]]:
+        """The rows as plain strings."""
+        return [[cell.text for cell in row] for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A measured column: the key of its aggregate, how to write it and what is better."""
+
+    title: str
+    key: str
+    write: Callable[[Spread], str]
+    better: int = 0  # 1: higher, -1: lower, 0: neither
+
+
+def by_metric(results: Results) -> dict[str, list[Mapping[str, Any]]]:
+    """The results that share a metric, and so a table."""
+    tables: dict[str, list[Mapping[str, Any]]] = {}
+    for result in results:
+        tables.setdefault(result["metric"], []).append(result)
+    return tables
+
+
+def shown(result: Mapping[str, Any]) -> str:
+    """A result's label, marked when its algorithm is told the clusters."""
+    return f"{result['label']} {ORACLE}" if result.get("oracle") else str(result["label"])
+
+
+def results_table(
+    results: Results, order: Sequence[str] = (), clusters: Sequence[str] = ()
+) -> Table:
+    """One row for each (scenario, label): mean ± std over seeds, the best of a scenario marked.
+
+    The results share one metric (see `by_metric`); who knows the clusters is never best.
+    """
+    columns = _columns(results, clusters)
+    spreads = aggregate(results)
+    header = ["algorithm", "scenario", *(c.title for c in columns), "settled", "seconds"]
+    rows = []
+    for (label, scenario), group in in_order(results, order):
+        found = spreads[label][scenario]
+        measured = [_cell(column, found) for column in columns]
+        ends = [_settled(group), _cell(SECONDS, found)]
+        rows.append([Cell(shown(group[0]), label), Cell(scenario, scenario), *measured, *ends])
+    return _mark_best(Table(header, rows), columns)
+
+
+def seeds_table(results: Results, order: Sequence[str] = (), clusters: Sequence[str] = ()) -> Table:
+    """One row for each (scenario, label, seed)."""
+    columns = [c for c in _columns(results, clusters) if c.key != "bytes_per_node"]
+    extra = ["settled", "since round", "Rand index", "before all-reduce"]
+    rows = []
+    for _, group in in_order(results, order):
+        for result in group:
+            found = aggregate([result])[result["label"]][result["scenario"]]
+            names = [Cell(shown(result), result["label"]), Cell(result["scenario"])]
+            measured = [_cell(column, found) for column in columns]
+            rows.append([*names, _number(result["seed"], "d"), *measured, *_choices(result)])
+    header = ["algorithm", "scenario", "seed", *(c.title for c in columns), *extra]
+    return _without_empty(Table(header, rows))
+
+
+def in_order(
+    results: Results, order: Sequence[str]
+) -> list[tuple[tuple[str, str], list[Mapping[str, Any]]]]:
+    """The results of each (label, scenario), scenario by scenario, labels in the order given."""
+    groups = grouped(results)
+    scenarios = list(dict.fromkeys(scenario for _, scenario in groups))
+    labels = list(dict.fromkeys([*order, *(label for label, _ in groups)]))
+    return sorted(
+        groups.items(), key=lambda item: (scenarios.index(item[0][1]), labels.index(item[0][0]))
+    )
+
+
+def to_markdown(table: Table) -> str:
+    """A Markdown table, the best values in bold."""
+    lines = [[_plain(name) for name in table.header], ["---"] * len(table.header)]
+    lines += [
+        [f"**{_plain(c.text)}**" if c.best else _plain(c.text) for c in row] for row in table.rows
+    ]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def to_latex(table: Table) -> str:
+    """A LaTeX tabular that needs no package, the best values in bold."""
+    lines = [[_tex(name) for name in table.header]]
+    lines += [
+        [rf"\textbf{{{_tex(c.text)}}}" if c.best else _tex(c.text) for c in row]
+        for row in table.rows
+    ]
+    head, *body = [" & ".join(line) + r" \\" for line in lines]
+    start = rf"\begin{{tabular}}{{ll{'r' * (len(table.header) - 2)}}}"
+    return "\n".join([start, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""])
+
+
+def to_csv(results: Results, order: Sequence[str] = ()) -> str:
+    """The aggregate as numbers, one line for each (scenario, label, key)."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["scenario", "label", "oracle", "seeds", "key", "mean", "std", "low", "high"])
+    spreads = aggregate(results)
+    for (label, scenario), group in in_order(results, order):
+        for key, found in spreads[label][scenario].items():
+            if found["mean"] is not None:
+                low, high = found["ci95"] or ("", "")
+                start = [scenario, label, bool(group[0].get("oracle")), len(group), key]
+                writer.writerow([*start, found["mean"], found["std"], low, high])
+    return out.getvalue()
+
+
+def plus_minus(digits: int) -> Callable[[Spread], str]:
+    """Write mean ± std with so many digits; without the ± where there is no spread."""
+
+    def write(found: Spread) -> str:
+        text = f"{found['mean']:.{digits}f}"
+        return text if not found["ci95"] else f"{text} ± {found['std']:.{digits}f}"
+
+    return write
+
+
+def _bytes(found: Spread) -> str:
+    return format_bytes(found["mean"])
+
+
+def _seconds(found: Spread) -> str:
+    return f"{found['mean']:.1f}"
+
+
+SECONDS = Column("seconds", "train_seconds", _seconds)
+FAIRNESS = (
+    Column("DP", "demographic_parity", plus_minus(4), -1),
+    Column("EO", "equalized_odds", plus_minus(4), -1),
+    Column("fair %", "fair_accuracy", plus_minus(2), 1),
+)
+
+
+def _columns(results: Results, clusters: Sequence[str]) -> list[Column]:
+    metric = results[0]["metric"] if results else "accuracy"
+    write, better = (plus_minus(4), -1) if metric == "mse" else (plus_minus(2), 1)
+    there = cluster_names(results)
+    names = [*(c for c in clusters if c in there), *(c for c in there if c not in clusters)]
+    unit = TITLE[metric]
+    measured = [Column(f"{name} {unit}", f"{metric}:{name}", write, better) for name in names]
+    measured.append(Column(f"all {unit}", f"{metric}_all", write, better))
+    fairness = FAIRNESS if metric == "accuracy" else ()
+    return [*measured, *fairness, Column("sent/node", "bytes_per_node", _bytes)]
+
+
+def _cell(column: Column, found: Mapping[str, Spread]) -> Cell:
+    value = found.get(column.key)
+    if value is None or value["mean"] is None:
+        return Cell(NOTHING)
+    return Cell(column.write(value), value["mean"])
+
+
+def _settled(group: Results) -> Cell:
+    known = [result["settled"] for result in group if result.get("settled") is not None]
+    return Cell(f"{sum(known)}/{len(known)}", sum(known) / len(known)) if known else Cell(NOTHING)
+
+
+def _choices(result: Mapping[str, Any]) -> list[Cell]:
+    flag = {True: Cell("yes", 1), False: Cell("no", 0), None: Cell(NOTHING)}[result.get("settled")]
+    before = (result.get("before_all_reduce") or {}).get(f"{result['metric']}_all")
+    return [
+        flag,
+        _number(result.get("first_settled_round"), "d"),
+        _number(result.get("adjusted_rand_index"), ".2f"),
+        _number(before, ".4f" if result["metric"] == "mse" else ".2f"),
+    ]
+
+
+def _number(value: float | None, form: str) -> Cell:
+    return Cell(NOTHING) if value is None else Cell(f"{value:{form}}", value)
+
+
+def _without_empty(table: Table) -> Table:
+    """The table without the columns in which no row has anything."""
+    full = [any(row[i].text != NOTHING for row in table.rows) for i in range(len(table.header))]
+    rows = [[cell for cell, keep in zip(row, full, strict=True) if keep] for row in table.rows]
+    return Table([name for name, keep in zip(table.header, full, strict=True) if keep], rows)
+
+
+def _mark_best(table: Table, columns: Sequence[Column]) -> Table:
+    rows = [list(row) for row in table.rows]
+    for index, column in enumerate(columns, start=2):
+        for winner in _winners(rows, index, column.better):
+            winner[index] = replace(winner[index], best=True)
+    return Table(table.header, rows)
+
+
+def _winners(rows: Sequence[list[Cell]], index: int, better: int) -> list[list[Cell]]:
+    """The best row of each scenario in which two or more rows compete."""
+    fields: dict[str, list[list[Cell]]] = {}
+    for row in rows:
+        if better and isinstance(row[index].value, float) and not row[0].text.endswith(ORACLE):
+            fields.setdefault(row[1].text, []).append(row)
+    return [
+        max(field, key=lambda row: better * float(row[index].value or 0))
+        for field in fields.values()
+        if len(field) > 1
+    ]
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is: no new cell, no new line, no HTML."""
+    return html.escape(text, quote=False).replace("|", r"\|").replace("\n", " ")
+
+
+def _tex(text: str) -> str:
+    special = {"\\": r"\textbackslash{}", "±": r"$\pm$", NOTHING: "--"}
+    special |= {char: "\\" + char for char in "&%$#_{}"}
+    special |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " "}
+    return "".join(special.get(char, char) for char in text)

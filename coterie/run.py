@@ -1,0 +1,310 @@
+"""From a configuration to a run folder: data, model, algorithm, runtime, records. Read this first.
+
+A run has one part per algorithm: all its seeds and scenarios stacked as replicas of one block. A part that is
+finished is never computed again; an unfinished one goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import coterie.algorithms  # noqa: F401  (registers the algorithms)
+from coterie import config as configuration
+from coterie import data
+from coterie.config import AlgorithmTable, Config, Train
+from coterie.core.algorithm import Algorithm, algorithms
+from coterie.core.nodes import LocalWork, Nodes, Population
+from coterie.core.samples import Samples
+from coterie.data.holdings import Cluster, Holdings, Plan, Replica, deal
+from coterie.environment import describe_environment
+from coterie.errors import InputError
+from coterie.models import Shape, build_model
+from coterie.part import Part, PartRun, Stopped, Watch
+from coterie.report.summarize import aggregate
+from coterie.runtimes.checkpoint import write_atomically
+from coterie.training import TrainingSettings, make_engine, objectives, optimizers
+
+DTYPES = {"float32": torch.float32, "tf32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Replicas of equal size that run together, and what their nodes own."""
+
+    n: int
+    replicas: tuple[Replica, ...]
+    holdings: Holdings
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all parts of a run have in common."""
+
+    config: Config
+    dataset: data.Dataset
+    clusters: tuple[Cluster, ...]
+    stacks: tuple[Stack, ...]
+    device: torch.device
+
+    def parity_reason(self) -> str | None:
+        """Why predictions of different clusters cannot be compared, where they cannot."""
+        used = [self.clusters[c] for c, nodes in enumerate(self._sizes()) if nodes]
+        if len(used) < 2:
+            return "there is only one cluster"
+        if any(shift.changes_labels for cluster in used for shift in cluster.shifts):
+            return "clusters have different labels, so their predictions should differ"
+        return None
+
+    def clusters_by_size(self) -> list[str]:
+        """The names of the clusters, the largest first."""
+        sizes = self._sizes()
+        ranked = sorted(range(len(sizes)), key=lambda c: -sizes[c])
+        return [self.clusters[c].name for c in ranked]
+
+    def _sizes(self) -> list[int]:
+        counts = [replica.counts for stack in self.stacks for replica in stack.replicas]
+        return [sum(column) for column in zip(*counts, strict=True)]
+
+
+def run(
+    config: Config,
+    out: Path,
+    device: str = "auto",
+    resume: bool = False,
+    watch: Watch | None = None,
+) -> dict[str, Any]:
+    """Carry out a configuration in a run folder; returns the summary that is also written there."""
+    _check_folder(out, config, resume)
+    setup = prepare(config, device)
+    parts = make_parts(setup)
+    try:
+        _open_folder(out, setup)
+        return _run_parts(setup, parts, out, watch or Watch())
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {str(out)!r}: {error.strerror or error}; what was saved before is "
+            "intact: make room or choose another --out, then go on with --resume"
+        ) from None
+
+
+def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict[str, Any]:
+    results: list[dict[str, Any]] = []
+    try:
+        for part in parts:
+            results += PartRun(setup.config, part, out, watch).play()
+    except Stopped as stop:
+        _close_folder(out, setup, parts, results + stop.args[0])
+        raise
+    return _close_folder(out, setup, parts, results)
+
+
+def _check_folder(out: Path, config: Config, resume: bool) -> None:
+    """Refuse to mix two runs in one folder."""
+    written = out / "config.toml"
+    if not resume:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise InputError(f"{str(out)!r} is not empty; choose another --out, or --resume it")
+        return
+    if not written.exists():
+        raise InputError(f"there is no run to resume in {str(out)!r} (it has no config.toml)")
+    before = configuration.load(written)
+    if _comparable(before) != _comparable(config):
+        raise InputError(
+            f"{str(out)!r} holds a run of another configuration; only experiment.rounds may change"
+        )
+    if before.experiment.rounds > config.experiment.rounds:
+        raise InputError(
+            f"{str(out)!r} was run for {before.experiment.rounds} rounds; resume can only raise that"
+        )
+
+
+def _comparable(config: Config) -> dict[str, Any]:
+    table = config.model_dump()
+    table["experiment"].pop("rounds")
+    return table
+
+
+def _open_folder(out: Path, setup: Setup) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / "config.toml", setup.config.to_toml().encode())
+    environment = describe_environment(setup.device)
+    write_atomically(out / "environment.json", json.dumps(environment, indent=1).encode())
+
+
+def _close_folder(
+    out: Path, setup: Setup, parts: list[Part], results: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Write the records of all parts and the summary."""
+    records = [out / "checkpoints" / f"{part.name}.jsonl" for part in parts]
+    whole = b"".join(path.read_bytes() for path in records if path.exists())
+    write_atomically(out / "records.jsonl", whole)
+    summary = {
+        "name": setup.config.experiment.name,
+        "results": results,
+        "aggregate": aggregate(results),
+        "order": [setup.config.label(table) for table in setup.config.algorithm],
+        "clusters": setup.clusters_by_size(),
+    }
+    write_atomically(out / "summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
+    return summary
+
+
+def prepare(config: Config, device: str = "auto") -> Setup:
+    """Load the data set and deal it to the nodes."""
+    clusters = tuple(
+        Cluster(table.name, tuple(data.shifts.build(spec) for spec in table.shifts))
+        for table in config.data.clusters
+    )
+    plan = Plan(
+        data.partitions.build(config.data.partition),
+        config.data.holdout,
+        config.evaluate.samples,
+    )
+    dataset = data.load(config.data.source)
+    stacks = [
+        Stack(sum(group[0].counts), tuple(group), deal(dataset, clusters, group, plan))
+        for group in _groups(config)
+    ]
+    return Setup(config, dataset, clusters, tuple(stacks), _device(device))
+
+
+def _groups(config: Config) -> list[list[Replica]]:
+    """Replicas that can be stacked: populations of equal size; over a link each is alone."""
+    replicas = [
+        Replica(scenario, seed, counts)
+        for scenario, counts in config.data.scenarios().items()
+        for seed in config.experiment.seeds
+    ]
+    if config.runtime.link == "memory":
+        return [[replica] for replica in replicas]
+    sizes = dict.fromkeys(sum(replica.counts) for replica in replicas)
+    return [[r for r in replicas if sum(r.counts) == size] for size in sizes]
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.split(":")[0] not in ("cpu", "cuda"):
+        raise InputError(f"unknown device {name!r}; use cpu or cuda")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("there is no CUDA device on this machine; use --device cpu")
+    return torch.device(name)
+
+
+def make_parts(setup: Setup) -> list[Part]:
+    """All parts of a run; whatever is wrong with one is found here, before the first round."""
+    return [
+        _make_part(setup, table, number, stack)
+        for table in setup.config.algorithm
+        for number, stack in enumerate(setup.stacks)
+    ]
+
+
+def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -> Part:
+    label = setup.config.label(table)
+    algorithm = algorithms.build({"name": table.name, **table.options})
+    nodes = make_nodes(setup, stack, table)
+    _check(algorithm, nodes, label)
+    names = [setup.clusters[c].name for c in stack.holdings.cluster.tolist()]
+    return Part(
+        name=label if len(setup.stacks) == 1 else f"{label}.{number}",
+        label=label,
+        algorithm_name=table.name,
+        oracle=algorithms[table.name].oracle,
+        algorithm=algorithm,
+        nodes=nodes,
+        replicas=stack.replicas,
+        clusters=tuple(
+            tuple(names[i : i + stack.n]) for i in range(0, len(names), stack.n)
+        ),
+        parity_reason=setup.parity_reason(),
+    )
+
+
+def make_nodes(setup: Setup, stack: Stack, table: AlgorithmTable) -> Nodes:
+    """The block of a stack, with the engine that an algorithm's [train] asks for."""
+    train = setup.config.train_of(table)
+    settings = _settings(setup, train)
+    build = build_model(setup.config.model.spec, _shape(setup, settings))
+    engine = make_engine(
+        build,
+        setup.dataset.train.inputs.shape[1:],
+        settings,
+        setup.config.model.head,
+        setup.config.runtime.path,
+    )
+    work = LocalWork(
+        batch=train.batch,
+        steps=None if train.epochs else train.steps or 10,
+        epochs=train.epochs,
+        lr=train.lr,
+    )
+    seeds = tuple(replica.seed for replica in stack.replicas)
+    count = stack.n * len(seeds)
+    held = stack.holdings
+    samples = _on_device([held.train, held.valid, held.test], settings)
+    return Nodes(
+        population=Population(stack.n, seeds, engine, work, train.common_start),
+        key=torch.arange(count),
+        train_data=samples[0],
+        valid_data=samples[1],
+        test_data=samples[2],
+        lr=torch.full((count,), train.lr, dtype=settings.dtype),
+        clusters=held.cluster.to(settings.device) if algorithms[table.name].oracle else None,
+    )
+
+
+def _settings(setup: Setup, train: Train) -> TrainingSettings:
+    objective = train.objective
+    if objective == "auto":
+        objective = "classification" if setup.dataset.classes else "regression"
+    if objective == "classification" and not setup.dataset.classes:
+        raise InputError(f"data set {setup.dataset.name!r} has no classes; use objective 'regression'")
+    return TrainingSettings(
+        objective=objectives.build(objective),
+        optimizer=optimizers.build(train.optimizer),
+        classes=setup.dataset.classes,
+        batch=train.batch,
+        device=setup.device,
+        dtype=DTYPES[train.precision],
+        tf32=train.precision == "tf32",
+    )
+
+
+def _shape(setup: Setup, settings: TrainingSettings) -> Shape:
+    targets = setup.dataset.train.targets
+    outputs = setup.dataset.classes or int(targets.shape[1])
+    return Shape(tuple(setup.dataset.train.inputs.shape[1:]), outputs)
+
+
+def _on_device(samples: list[Samples], settings: TrainingSettings) -> list[Samples]:
+    """The samples on the engine's device; pools that are shared stay shared."""
+    pools = {id(s.pool): s.pool.to(settings.device, settings.dtype) for s in samples}
+    return [
+        replace(
+            s,
+            pool=pools[id(s.pool)],
+            index=s.index.to(settings.device),
+            start=s.start.to(settings.device),
+            count=s.count.to(settings.device),
+        )
+        for s in samples
+    ]
+
+
+def _check(algorithm: Algorithm, nodes: Nodes, label: str) -> None:
+    """Try what could fail later: the graph, and the state of one node."""
+    try:
+        spec = algorithm.graph_spec()
+        if spec is not None:
+            spec.check(nodes.n)
+        algorithm.start(nodes[torch.arange(1)])
+    except InputError as error:
+        raise InputError(f"algorithm {label!r}: {error}") from None
+
+

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.metrics import settlement
+
+CLUSTER = ["a", "a", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "settled", "unshared"),
+    [
+        ([1, 1, 1, 0], True, True),
+        ([0, 0, 0, 0], False, False),
+        ([0, 0, 1, 2], False, True),
+        ([0, 0, 1, 1], False, False),
+    ],
+)
+def test_settled_asks_for_one_head_a_cluster_and_unshared_only_for_no_common_head(
+    choice: list[int], settled: bool, unshared: bool
+) -> None:
+    assert settlement.settled(choice, CLUSTER) is settled
+    assert settlement.unshared(choice, CLUSTER) is unshared
+
+
+def test_the_matrix_counts_nodes_by_cluster_and_head() -> None:
+    assert settlement.matrix([0, 2, 2, 1], CLUSTER).tolist() == [[1, 0, 2], [0, 1, 0]]
+    assert settlement.matrix([0, 0, 0, 0], CLUSTER, heads=2).tolist() == [[3, 0], [1, 0]]
+
+
+def test_the_first_settled_round_is_the_one_from_which_it_stays_settled() -> None:
+    good, bad = [0, 0, 0, 1], [0, 0, 1, 1]
+    assert settlement.first_settled_round([good, bad, good, good], CLUSTER) == 2
+    assert settlement.first_settled_round([good, good], CLUSTER) == 0
+    assert settlement.first_settled_round([good, bad], CLUSTER) is None
+    assert settlement.first_settled_round(np.zeros((0, 4)), CLUSTER) is None
+
+
+def test_the_first_settled_round_can_ask_for_unshared_heads_only() -> None:
+    rows = [[0, 0, 0, 0], [0, 0, 1, 2]]
+    assert settlement.first_settled_round(rows, CLUSTER) is None
+    assert settlement.first_settled_round(rows, CLUSTER, settlement.unshared) == 1
+
+
+def test_the_rand_index_is_one_when_heads_and_clusters_agree() -> None:
+    assert settlement.adjusted_rand_index([1, 1, 1, 0], CLUSTER) == 1
+    assert settlement.adjusted_rand_index([0, 0, 0, 0], CLUSTER) == 0
+
+
+def test_switches_count_the_nodes_that_changed_head() -> None:
+    assert settlement.switches([[0, 0, 0], [0, 1, 1], [0, 1, 0]]).tolist() == [0, 2, 1]
+    assert settlement.switches(np.zeros((0, 3))).tolist() == []
+
+
+def test_no_nodes_at_all_are_legal() -> None:
+    assert settlement.matrix([], []).shape == (0, 0)
+    assert settlement.settled([], []) is True
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=20))
+def test_a_choice_that_names_the_cluster_is_settled_and_settled_implies_unshared(
+    cluster: list[int],
+) -> None:
+    assert settlement.settled(cluster, cluster)
+    assert settlement.unshared(cluster, cluster)
+    assert int(settlement.matrix(cluster, cluster).sum()) == len(cluster)

@@ -1,0 +1,51 @@
+from pathlib import Path
+
+from coterie.report.findings import findings
+from coterie.report.records import combine, read_run
+
+from .folder import Made, write_run
+
+
+def told(folder: Path, made: Made) -> list[str]:
+    return findings(combine([read_run(write_run(folder, made))]))
+
+
+def test_the_finding_says_how_the_minority_is_served(tmp_path: Path) -> None:
+    (text,) = told(tmp_path, Made())
+    assert text.startswith("The minority (2 of 16 nodes) gets 92.8% under facade and 82.8% under")
+    assert "Best fair accuracy: facade (95.2%" in text
+    assert text.endswith("Settled: facade in 2 of 3 seeds.")
+
+
+def test_overlapping_intervals_are_said_to_overlap(tmp_path: Path) -> None:
+    assert "though the 95% intervals of the best two overlap" in told(tmp_path, Made())[0]
+    assert "from too few seeds to be sure" in told(tmp_path, Made(seeds=(1,)))[0]
+
+
+def test_equal_clusters_have_no_minority(tmp_path: Path) -> None:
+    assert told(tmp_path, Made(scenarios=((8, 8),)))[0].startswith("The average node gets")
+
+
+def test_several_scenarios_are_named(tmp_path: Path) -> None:
+    texts = told(tmp_path, Made(scenarios=((8, 8), (14, 2))))
+    assert [text.split(": ")[0] for text in texts] == ["8:8", "14:2"]
+
+
+def test_many_labels_are_told_as_a_range(tmp_path: Path) -> None:
+    labels = {name: name for name in ("facade", "epidemic", "dac", "deprl", "ifca")}
+    assert (
+        "gets from 52.9% under ifca to 92.8% under facade."
+        in told(tmp_path, Made(labels=labels))[0]
+    )
+
+
+def test_many_scenarios_are_cut_short(tmp_path: Path) -> None:
+    made = Made(scenarios=tuple((16 - i, i) for i in range(1, 9)), seeds=(1,), every=10)
+    texts = told(tmp_path, made)
+    assert len(texts) == 7 and texts[-1] == "2 more scenarios are in the table."
+
+
+def test_errors_are_told_as_errors(tmp_path: Path) -> None:
+    text = told(tmp_path, Made(metric="mse", clusters=("plant A", "plant B")))[0]
+    assert "The minority, plant B (2 of 16 nodes) has a mean squared error of" in text
+    assert "Best mean squared error: facade" in text

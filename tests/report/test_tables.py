@@ -1,0 +1,108 @@
+from pathlib import Path
+
+import pandas as pd
+
+from coterie.report.records import Study, combine, read_run
+from coterie.report.tables import (
+    by_metric,
+    results_table,
+    seeds_table,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
+
+from .folder import Made, write_run
+
+
+def study_of(folder: Path, made: Made) -> Study:
+    return combine([read_run(write_run(folder, made))])
+
+
+def test_a_row_holds_a_labels_mean_and_spread_on_a_scenario(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made())
+    table = results_table(study.results, study.order, study.clusters)
+    assert table.header[:5] == ["algorithm", "scenario", "majority %", "minority %", "all %"]
+    facade, epidemic = table.texts()
+    assert facade[:2] == ["facade", "14:2"] and "±" in facade[2]
+    assert facade[-3:] == ["28.8 MB", "2/3", "4.4"]
+    assert epidemic[-2] == "–"
+
+
+def test_rows_follow_the_order_of_scenarios_then_labels(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made(scenarios=((8, 8), (14, 2))))
+    rows = results_table(study.results, ["epidemic", "facade"]).texts()
+    assert [row[:2] for row in rows] == [
+        ["epidemic", "8:8"],
+        ["facade", "8:8"],
+        ["epidemic", "14:2"],
+        ["facade", "14:2"],
+    ]
+
+
+def test_an_algorithm_that_knows_the_clusters_is_marked_and_never_best(tmp_path: Path) -> None:
+    labels = {"told": "told", "facade": "facade", "epidemic": "epidemic"}
+    study = study_of(tmp_path, Made(labels=labels, oracles=["told"]))
+    rows = results_table(study.results, study.order).rows
+    assert rows[0][0].text == "told (knows the clusters)"
+    assert not any(cell.best for cell in rows[0])
+    assert rows[1][3].best and not rows[2][3].best
+
+
+def test_a_lone_algorithm_is_not_called_best(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made(labels={"facade": "facade"}))
+    assert not any(cell.best for cell in results_table(study.results).rows[0])
+
+
+def test_one_seed_is_shown_without_a_spread(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made(seeds=(1,)))
+    assert "±" not in "".join(results_table(study.results).texts()[0])
+
+
+def test_errors_have_their_own_table_without_fairness(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made(metric="mse"))
+    assert list(by_metric(study.results)) == ["mse"]
+    table = results_table(study.results, study.order, study.clusters)
+    assert "minority MSE" in table.header and "DP" not in table.header
+    assert table.rows[0][3].best  # lower is better, and facade serves the minority
+
+
+def test_every_seed_has_its_settled_flag(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made())
+    table = seeds_table(study.results, study.order, study.clusters)
+    flags = [row[table.header.index("settled")] for row in table.texts()]
+    assert flags == ["yes", "yes", "no", "–", "–", "–"]
+    assert "before all-reduce" in table.header
+
+
+def test_columns_that_no_seed_fills_are_left_out(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made(labels={"epidemic": "epidemic"}))
+    assert "settled" not in seeds_table(study.results).header
+
+
+def test_no_results_make_an_empty_table() -> None:
+    assert results_table([]).rows == [] and to_markdown(results_table([])).count("\n") == 2
+
+
+def test_markdown_escapes_what_would_break_it(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made(labels={"a|b<i>": "facade", "c": "dac"}))
+    text = to_markdown(results_table(study.results, study.order))
+    assert r"| a\|b&lt;i&gt; |" in text and "**" in text
+
+
+def test_latex_escapes_what_would_break_it(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made(labels={r"a_b & \input{x}": "facade", "c": "dac"}))
+    text = to_latex(results_table(study.results, study.order))
+    assert r"a\_b \& \textbackslash{}input\{x\}" in text
+    assert r"$\pm$" in text and r"\textbf{" in text and "majority \\%" in text
+    assert text.startswith(r"\begin{tabular}{llrrrrrrrrr}")
+
+
+def test_csv_holds_numbers_that_read_back(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made())
+    file = tmp_path / "results.csv"
+    file.write_text(to_csv(study.results, study.order))
+    frame = pd.read_csv(file).set_index(["label", "key"])
+    assert frame.loc[("facade", "bytes_per_node"), "mean"] == 28_800_000
+    assert frame.loc[("facade", "accuracy:minority"), "low"] < 92
+    assert set(frame["seeds"]) == {3}
