@@ -7,7 +7,10 @@ a GPU draw the same numbers, a block draws for all its nodes at once, and no dra
 from __future__ import annotations
 
 import hashlib
+from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,10 +25,13 @@ def purpose_word(purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:4], "big")
 
 
-def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-    """Four words for each 4-word counter under a 2-word key; all are int64 tensors in range(WORD)."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
+Integers = TypeVar("Integers", Tensor, npt.NDArray[np.int64])
+
+
+def philox(
+    c0: Integers, c1: Integers, c2: Integers, c3: Integers, k0: Integers, k1: Integers
+) -> tuple[Integers, Integers, Integers, Integers]:
+    """Four words for each 4-word counter under a 2-word key; all are int64 in range(WORD)."""
     for _ in range(10):
         # The int64 product wraps, but its bit pattern is the unsigned one: mask after shifting.
         p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
@@ -41,16 +47,25 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, Tensor]) -> tuple[Ten
 
 def draw(seed: Tensor | int, purpose: str, t: int, node: Tensor | int, count: int) -> Tensor:
     """Words for each node: int64 [..., count] in range(WORD), where [...] is the shape of `node`."""
-    node = torch.as_tensor(node, dtype=torch.int64)
-    seed = torch.as_tensor(seed, dtype=torch.int64, device=node.device)
+    node = torch.as_tensor(node, dtype=torch.int64).unsqueeze(-1)
+    seed = torch.as_tensor(seed, dtype=torch.int64, device=node.device).unsqueeze(-1)
     blocks = torch.arange((count + 3) // 4, dtype=torch.int64, device=node.device)
-    node, seed = node.unsqueeze(-1), seed.unsqueeze(-1)
-    where = torch.full_like(node, t & _LOW), torch.full_like(node, purpose_word(purpose))
-    words = philox(
-        torch.broadcast_tensors(blocks, node & _LOW, *where),
-        (seed & _LOW, (seed >> 32) & _LOW),
-    )
+    when = torch.full_like(blocks, t & _LOW)
+    why = torch.full_like(blocks, purpose_word(purpose))
+    words = philox(blocks + 0 * node, node & _LOW, when, why, seed & _LOW, (seed >> 32) & _LOW)
     return torch.stack(words, dim=-1).flatten(-2)[..., :count]
+
+
+def draw_on_host(
+    seed: int, purpose: str, t: int, nodes: int, count: int
+) -> npt.NDArray[np.int64]:
+    """The words that `draw` gives for nodes 0, 1, ..., in numpy: [nodes, count]."""
+    node = np.arange(nodes, dtype=np.int64)[:, None]
+    blocks = np.arange((count + 3) // 4, dtype=np.int64)[None]
+    when, why = np.full_like(blocks, t & _LOW), np.full_like(blocks, purpose_word(purpose))
+    key = np.array([[seed & _LOW]]), np.array([[(seed >> 32) & _LOW]])
+    words = philox(blocks + 0 * node, node & _LOW, when, why, *key)
+    return np.stack(words, axis=-1).reshape(nodes, -1)[:, :count]
 
 
 def uniform(words: Tensor) -> Tensor:

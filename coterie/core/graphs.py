@@ -16,11 +16,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from coterie.core.draws import below, draw, shuffle, uniform
+from coterie.core.draws import below, draw, draw_on_host, shuffle, uniform
 from coterie.core.registry import Registry
 from coterie.errors import InputError
 
 Edges = npt.NDArray[np.int64]  # [2, E]: source, target
+TURNS = 8  # of pairing leftover stubs before a regular graph is drawn afresh
 
 
 class GraphSpec(abc.ABC):
@@ -164,20 +165,20 @@ def _random_regular(n: int, degree: int, seed: int, t: int, purpose: str) -> Edg
 
 
 def _pair_stubs(n: int, degree: int, seed: int, t: int, purpose: str) -> Edges | None:
+    """One attempt: a few turns of pairing what is left; None where some stubs cannot be paired."""
     stubs = np.repeat(np.arange(n, dtype=np.int64), degree)
     taken = np.empty(0, dtype=np.int64)
-    for turn in range(100):
-        if not stubs.size:
-            return np.stack([taken // n, taken % n])
-        order = shuffle(draw(seed, purpose, t, turn, stubs.size)).numpy()
+    for words in draw_on_host(seed, purpose, t, TURNS, stubs.size):
+        order = np.argsort(words[: stubs.size], kind="stable")
         pairs = stubs[order].reshape(-1, 2)
         keys = pairs.min(axis=1) * n + pairs.max(axis=1)
-        _, first = np.unique(keys, return_index=True)
         valid = np.zeros(len(keys), dtype=bool)
-        valid[first] = True
+        valid[np.unique(keys, return_index=True)[1]] = True
         valid &= (pairs[:, 0] != pairs[:, 1]) & ~np.isin(keys, taken)
         taken = np.concatenate([taken, keys[valid]])
         stubs = pairs[~valid].reshape(-1)
+        if not stubs.size:
+            return np.stack([taken // n, taken % n])
     return None
 
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from coterie.core.engine import Engine
 from coterie.core.params import layout_of
+from coterie.errors import InputError
 from coterie.training.loop import LoopEngine
 from coterie.training.objectives import Objective
 from coterie.training.optimizers import Optimizer
@@ -19,6 +20,7 @@ from coterie.training.stacked import StackedEngine
 from coterie.training.task import Task, check_module, initial_module
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)
+LOOP_ABOVE = 300_000  # multiplications of convolutions a sample; see benchmarks/engine_choice.py
 CHUNK_BYTES = {"cpu": 1 << 30, "cuda": 24 << 30}
 
 
@@ -43,6 +45,7 @@ def make_engine(
     path: str = "auto",
 ) -> Engine:
     """The engine for a module: row after row, or all rows stacked (`path` overrides the choice)."""
+    _set_precision(settings)
     module = initial_module(build, 0)
     check_module(module)
     task = Task(module, layout_of(module, head), settings.objective, settings.classes)
@@ -55,15 +58,31 @@ def make_engine(
     return StackedEngine(*common, chunk=chunk, samples_at_once=chunk * settings.batch)
 
 
+def _set_precision(settings: TrainingSettings) -> None:
+    """Choose how a GPU multiplies, and algorithms that give the same bits every time."""
+    if settings.device.type == "cuda":
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.allow_tf32 = settings.tf32
+        torch.backends.cuda.matmul.allow_tf32 = settings.tf32
+
+
 def _choose(task: Task, sample_shape: Sequence[int], settings: TrainingSettings) -> str:
-    """Measured on two CPU cores: convolutions are faster row after row, the rest stacked."""
-    convolves = any(isinstance(layer, CONVOLUTIONS) for layer in task.module.modules())
-    if settings.device.type == "cpu" and convolves:
-        return "loop"
-    return "stacked" if _stacks(task, sample_shape, settings) else "loop"
+    """Measured on two CPU cores: large convolutions are faster row after row, the rest stacked."""
+    if settings.device.type == "cpu":
+        work = sum(_convolution_work(*seen) for seen in _outputs(task, sample_shape))
+        if work > LOOP_ABOVE:
+            return "loop"
+    return "stacked" if _stacks(task, sample_shape) else "loop"
 
 
-def _stacks(task: Task, sample_shape: Sequence[int], settings: TrainingSettings) -> bool:
+def _convolution_work(layer: nn.Module, output: Tensor) -> int:
+    """Multiplications of a convolution for one sample."""
+    if not isinstance(layer, CONVOLUTIONS):
+        return 0
+    return output.numel() * layer.weight[0].numel()
+
+
+def _stacks(task: Task, sample_shape: Sequence[int]) -> bool:
     """Whether `vmap(grad)` can handle the module at all."""
     module = task.template().train()
     loss = task.batch_loss(module)
@@ -84,7 +103,7 @@ def _stacks(task: Task, sample_shape: Sequence[int], settings: TrainingSettings)
     return True
 
 
-def _target_shape(task: Task, x: torch.Tensor) -> tuple[int, ...]:
+def _target_shape(task: Task, x: Tensor) -> tuple[int, ...]:
     if task.objective.classifies:
         return (len(x),)
     named = task.layout.unflatten(torch.zeros(task.layout.size))
@@ -98,22 +117,28 @@ def _target_type(task: Task) -> torch.dtype:
 
 def rows_per_chunk(task: Task, sample_shape: Sequence[int], settings: TrainingSettings) -> int:
     """How many rows train together within the memory set aside for a chunk."""
-    activations = _activation_bytes(task, sample_shape) * settings.batch
+    outputs = _outputs(task, sample_shape)
+    activations = sum(4 * output.numel() for _, output in outputs) * settings.batch
     row = 4 * task.layout.size * 4 + 3 * activations
     return max(1, CHUNK_BYTES[settings.device.type] // max(row, 1))
 
 
-def _activation_bytes(task: Task, sample_shape: Sequence[int]) -> int:
-    """Bytes of all layers' outputs for one sample."""
-    total = 0
+def _outputs(task: Task, sample_shape: Sequence[int]) -> list[tuple[nn.Module, Tensor]]:
+    """Every layer with its output for one sample."""
+    seen: list[tuple[nn.Module, Tensor]] = []
 
     def add(layer: nn.Module, inputs: object, output: object) -> None:
-        nonlocal total
-        total += output.numel() * 4 if isinstance(output, torch.Tensor) else 0
+        if isinstance(output, Tensor):
+            seen.append((layer, output))
 
     module = task.template().eval()
     for layer in module.modules():
         layer.register_forward_hook(add)
-    with torch.no_grad():
-        module(torch.zeros(1, *sample_shape))
-    return total
+    try:
+        with torch.no_grad():
+            module(torch.zeros(1, *sample_shape))
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise InputError(
+            f"the model does not accept samples of shape {tuple(sample_shape)}: {error}"
+        ) from None
+    return seen

@@ -1,0 +1,294 @@
+"""The command line: run, compare, report, list, data."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from coterie import config as configuration
+from coterie.config import AlgorithmTable, Config
+from coterie.errors import InputError, unknown
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Personalized models among data owners that fall into unknown clusters.",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Data sets on this machine.")
+app.add_typer(data_app, name="data")
+console = Console()
+
+File = Annotated[Path | None, typer.Argument(help="Configuration (TOML); none: the built-in demo.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="Change a value: --set train.lr=0.01 (repeatable).")
+]
+Out = Annotated[Path | None, typer.Option(help="Run folder; default: runs/NAME.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+
+
+def main() -> None:
+    """Run the command; bad input is one message and exit code 2."""
+    sys.path.insert(0, "")  # a user's own models and data, importable from the current folder
+    try:
+        app()
+    except InputError as error:
+        Console(stderr=True).print(f"error: {error}", style="bold red", markup=False, highlight=False)
+        sys.exit(2)
+
+
+@app.command()
+def run(
+    file: File = None,
+    changes: Set = None,
+    out: Out = None,
+    device: Device = "auto",
+    resume: Resume = False,
+) -> None:
+    """Run a configuration: every algorithm in it, every seed; a table at the end and report.html."""
+    if resume and file is None and out is not None:
+        file = out / "config.toml"
+    _execute(configuration.load(file, changes or ()), out, device, resume)
+
+
+@app.command()
+def compare(
+    file: File = None,
+    algorithms: Annotated[str, typer.Option(help="Names, separated by commas.")] = "",
+    seeds: Annotated[int, typer.Option(help="Number of seeds; 0: those of the file.")] = 0,
+    changes: Set = None,
+    out: Out = None,
+    device: Device = "auto",
+    resume: Resume = False,
+) -> None:
+    """Compare several algorithms and seeds on the same data in one table."""
+    config = configuration.load(file, changes or ())
+    table = config.model_dump(exclude_none=True)
+    if algorithms:
+        table["algorithm"] = [_chosen(config, name) for name in algorithms.split(",")]
+    if seeds:
+        table["experiment"]["seeds"] = seeds
+    _execute(configuration.parse(table), out, device, resume)
+
+
+def _chosen(config: Config, name: str) -> dict[str, Any]:
+    """The file's table of this label or name, or the algorithm with its defaults."""
+    for table in config.algorithm:
+        if name.strip() in (config.label(table), table.name):
+            return table.model_dump(exclude_none=True)
+    return AlgorithmTable(name=name.strip()).model_dump(exclude_none=True)
+
+
+def _execute(config: Config, out: Path | None, device: str, resume: bool) -> None:
+    from coterie.part import Stopped
+    from coterie.report.page import write_report
+    from coterie.run import run as carry_out
+
+    if resume and out is None:
+        raise InputError("--resume needs --out, the folder of the run to go on with")
+    folder = out or _new_folder(config.experiment.name)
+    with _Display(config) as display:
+        try:
+            summary = carry_out(config, folder, device, resume, display.watch())
+        except Stopped:
+            summary = None
+    if summary is None:
+        console.print(f"stopped; go on with: coterie run --out {folder} --resume", markup=False)
+        raise typer.Exit(130)
+    _print_results(summary)
+    console.print(f"report: {write_report([folder])}", markup=False, highlight=False)
+
+
+def _new_folder(name: str) -> Path:
+    """runs/NAME, or with a number where that exists."""
+    folder, number = Path("runs") / name, 2
+    while folder.exists():
+        folder, number = Path("runs") / f"{name}-{number}", number + 1
+    return folder
+
+
+class _Display:
+    """A progress bar with round, accuracy per cluster and time left; Ctrl-C asks for a stop."""
+
+    def __init__(self, config: Config) -> None:
+        self.asked = False
+        self.task: TaskID | None = None
+        self.progress = Progress(
+            TextColumn("{task.description:<14}"),
+            BarColumn(bar_width=24),
+            TextColumn("round {task.completed}/{task.total}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[accuracy]}"),
+            console=console,
+        )
+
+    def __enter__(self) -> _Display:
+        self.before = signal.signal(signal.SIGINT, self._ask)
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+        signal.signal(signal.SIGINT, self.before)
+
+    def _ask(self, *signal_and_frame: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        self.progress.console.print("stopping after this round (again: at once)")
+
+    def watch(self) -> Any:
+        """The callbacks for the run."""
+        from coterie.part import Watch
+
+        return Watch(self._part, self._round, self._accuracy, lambda: self.asked)
+
+    def _part(self, name: str, done: int, rounds: int) -> None:
+        self.task = self.progress.add_task(name, total=rounds, completed=done, accuracy="")
+
+    def _round(self, done: int) -> None:
+        if self.task is not None:
+            self.progress.update(self.task, completed=done)
+
+    def _accuracy(self, clusters: dict[str, float]) -> None:
+        if self.task is not None:
+            shown = "  ".join(f"{name} {value:.1f}" for name, value in clusters.items())
+            self.progress.update(self.task, accuracy=shown)
+
+
+def _print_results(summary: dict[str, Any]) -> None:
+    """The results in 80 columns; report.html and tables/ have the rest."""
+    marks = {r["label"]: " (knows the clusters)" if r["oracle"] else "" for r in summary["results"]}
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    shown = _columns(summary)
+    for number, name in enumerate(["algorithm", "nodes", *shown]):
+        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
+    for label in summary["order"]:
+        for scenario, values in summary["aggregate"].get(label, {}).items():
+            cells = [_cell(name, values.get(key)) for name, key in shown.items()]
+            table.add_row(label + marks[label], scenario, *cells)
+    console.print()
+    console.print(table)
+    seeds = len({result["seed"] for result in summary["results"]})
+    console.print(f"mean ± standard deviation over {seeds} seed{'s' * (seeds > 1)}", style="dim", highlight=False)
+
+
+def _columns(summary: dict[str, Any]) -> dict[str, str]:
+    """The columns of the printed table: shown name -> key of the aggregate."""
+    accuracy = any(result["accuracy"] for result in summary["results"])
+    kind = "accuracy" if accuracy else "mse"
+    unit = " %" if accuracy else ""
+    columns = {name + unit: f"{kind}:{name}" for name in summary["clusters"]}
+    columns["all" + unit] = f"{kind}_all"
+    if accuracy:
+        columns |= {"fair %": "fair_accuracy", "odds": "equalized_odds"}
+    if any(result["settled"] is not None for result in summary["results"]):
+        columns["settled"] = "settled"
+    return columns | {"sent": "bytes_per_node"}
+
+
+def _cell(name: str, value: dict[str, Any] | None) -> str:
+    from coterie.metrics.traffic import format_bytes
+
+    if value is None or value["mean"] is None:
+        return "–"
+    mean = value["mean"]
+    if name == "sent":
+        return format_bytes(mean)
+    if name == "settled":
+        return f"{mean:.0%}"
+    if name == "odds":
+        return f"{mean:.3f}"
+    if "%" not in name:
+        return f"{mean:.4g}"
+    by_cluster = name not in ("all %", "fair %")
+    return f"{mean:.1f}±{value['std']:.1f}" if by_cluster else f"{mean:.1f}"
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path | None, typer.Option(help="Where report.html goes.")] = None,
+) -> None:
+    """Write report.html and tables from run folders alone."""
+    from coterie.report.page import write_report
+
+    console.print(f"report: {write_report(folders, out)}", markup=False, highlight=False)
+
+
+@app.command(name="list")
+def list_names(
+    kind: Annotated[
+        str, typer.Argument(help="algorithms, datasets, models, graphs, shifts, partitions.")
+    ] = "",
+) -> None:
+    """What can be named in a configuration: one line each, options with defaults."""
+    registries = _registries()
+    if kind and kind not in registries:
+        raise unknown("kind", kind, registries)
+    for name, registry in registries.items():
+        if kind in ("", name):
+            console.print(f"\n{name}", style="bold")
+            _print_registry(registry, bool(kind))
+
+
+def _registries() -> dict[str, Any]:
+    import coterie.algorithms  # noqa: F401  (registers the algorithms)
+    from coterie import data
+    from coterie.core import algorithms, graphs
+    from coterie.models import models
+    from coterie.training import objectives, optimizers
+
+    return {
+        "algorithms": algorithms,
+        "datasets": data.sources,
+        "models": models,
+        "graphs": graphs,
+        "shifts": data.shifts,
+        "partitions": data.partitions,
+        "optimizers": optimizers,
+        "objectives": objectives,
+    }
+
+
+def _print_registry(registry: Any, options: bool) -> None:
+    for entry in registry.entries.values():
+        mark = " (knows the clusters)" if entry.oracle else ""
+        console.print(f"  {entry.name:<16} {entry.doc}{mark}", markup=False, highlight=False)
+        for option in entry.options() if options else []:
+            text = f"      {option.name} = {option.default!r}"
+            console.print(f"{text:<34} {option.doc}", markup=False, highlight=False, style="dim")
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """Which data sets are on this machine, and where."""
+    from coterie import data
+
+    for entry in data.available():
+        place = str(entry.found) if entry.found else entry.how
+        mark = "yes" if entry.ready else "no"
+        console.print(f"{entry.name:<16} {mark:<4} {place}", markup=False, highlight=False)
+
+
+@data_app.command("get")
+def data_get(name: Annotated[str, typer.Argument(help="A data set; see: coterie data list.")]) -> None:
+    """Fetch the official archive of a data set and verify its checksum."""
+    from coterie import data
+
+    with Progress(console=console) as progress:
+        task = progress.add_task(name, total=None)
+
+        def advance(done: int, total: int | None) -> None:
+            progress.update(task, completed=done, total=total)
+
+        where = data.get(name, progress=advance)
+    console.print(f"{name}: {where}", markup=False, highlight=False)
