@@ -28,7 +28,8 @@ console = Console()
 
 File = Annotated[Path | None, typer.Argument(help="Configuration (TOML); none: the built-in demo.")]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", help="Change a value: --set train.lr=0.01 (repeatable).")
+    list[str] | None,
+    typer.Option("--set", help="Change a value: --set train.lr=0.01 (repeatable)."),
 ]
 Out = Annotated[Path | None, typer.Option(help="Run folder; default: runs/NAME.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto.")]
@@ -41,7 +42,9 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        Console(stderr=True).print(f"error: {error}", style="bold red", markup=False, highlight=False)
+        Console(stderr=True).print(
+            f"error: {error}", style="bold red", markup=False, highlight=False
+        )
         sys.exit(2)
 
 
@@ -53,7 +56,7 @@ def run(
     device: Device = "auto",
     resume: Resume = False,
 ) -> None:
-    """Run a configuration: every algorithm in it, every seed; a table at the end and report.html."""
+    """Run a configuration: every algorithm in it, every seed; a table and report.html."""
     if resume and file is None and out is not None:
         file = out / "config.toml"
     _execute(configuration.load(file, changes or ()), out, device, resume)
@@ -178,7 +181,11 @@ def _print_results(summary: dict[str, Any]) -> None:
     console.print()
     console.print(table)
     seeds = len({result["seed"] for result in summary["results"]})
-    console.print(f"mean ± standard deviation over {seeds} seed{'s' * (seeds > 1)}", style="dim", highlight=False)
+    console.print(
+        f"mean ± standard deviation over {seeds} seed{'s' * (seeds > 1)}",
+        style="dim",
+        highlight=False,
+    )
 
 
 def _columns(summary: dict[str, Any]) -> dict[str, str]:
@@ -280,7 +287,9 @@ def data_list() -> None:
 
 
 @data_app.command("get")
-def data_get(name: Annotated[str, typer.Argument(help="A data set; see: coterie data list.")]) -> None:
+def data_get(
+    name: Annotated[str, typer.Argument(help="A data set; see: coterie data list.")],
+) -> None:
     """Fetch the official archive of a data set and verify its checksum."""
     from coterie import data
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from coterie.errors import InputError, unknown
 
+S = TypeVar("S", bound=BaseModel)
 Spec = str | dict[str, Any]  # a registered name, or a table with a name and options
 
 
@@ -56,9 +57,7 @@ class Data(Section):
     clusters: list[ClusterTable] = Field(
         default=[
             ClusterTable(name="majority", nodes=14),
-            ClusterTable(
-                name="minority", nodes=2, shifts=[{"name": "rotation", "degrees": 180}]
-            ),
+            ClusterTable(name="minority", nodes=2, shifts=[{"name": "rotation", "degrees": 180}]),
         ],
         min_length=1,
     )
@@ -264,7 +263,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _checked(kind: type[Any], table: Mapping[str, Any], where: str) -> Any:
+def _checked(kind: type[S], table: Mapping[str, Any], where: str) -> S:
     try:
         return kind.model_validate(dict(table))
     except ValidationError as error:
@@ -277,9 +276,11 @@ def _explain(kind: type[BaseModel], error: ValidationError, where: str) -> str:
     path = ".".join(str(part) for part in first["loc"])
     prefix = f"{where}: " if where else ""
     if first["type"] == "extra_forbidden":
-        *parents, name = first["loc"]
+        *parents, _ = first["loc"]
         fields = _fields_at(kind, parents)
-        return prefix + str(unknown("key", path, [".".join(map(str, [*parents, f])) for f in fields]))
+        return prefix + str(
+            unknown("key", path, [".".join(map(str, [*parents, f])) for f in fields])
+        )
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         return f"{prefix}{path + ': ' if path else ''}{message}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class InputError(Exception):
-    """Something the user gave cannot be used: the message says what, what was got and what to do."""
+    """Something a user gave cannot be used: the message says what, what was got, what to do."""
 
 
 def unknown(kind: str, got: str, known: Iterable[str], hint: str = "") -> InputError:

@@ -1,4 +1,4 @@
-"""One part of a run: an algorithm on a stack of replicas, played round by round, recorded and checkpointed."""
+"""One part of a run: an algorithm on a stack of replicas, played, recorded and checkpointed."""
 
 from __future__ import annotations
 
@@ -264,13 +264,11 @@ class PartRun:
         mine = {**self._where(self.part.replicas[number])}
         changes = [r for r in history if mine.items() <= r.items() and r["round"] <= done]
         first = settlement.first_settled_round([r["choice"] for r in changes], names, judge)
-        return plain(
-            {
-                "settled": judge(choice, names),
-                "first_settled_round": None if first is None else changes[first]["round"],
-                "adjusted_rand_index": settlement.adjusted_rand_index(choice, names),
-            }
-        )
+        return {
+            "settled": judge(choice, names),
+            "first_settled_round": None if first is None else changes[first]["round"],
+            "adjusted_rand_index": settlement.adjusted_rand_index(choice, names),
+        }
 
     def _write_models(self) -> None:
         """Every node's personal model as a file of named tensors."""

@@ -1,7 +1,7 @@
 """From a configuration to a run folder: data, model, algorithm, runtime, records. Read this first.
 
-A run has one part per algorithm: all its seeds and scenarios stacked as replicas of one block. A part that is
-finished is never computed again; an unfinished one goes on from its checkpoint.
+A run has one part per algorithm: all its seeds and scenarios stacked as replicas of one block. A
+finished part is never computed again; an unfinished one goes on from its checkpoint.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _check_folder(out: Path, config: Config, resume: bool) -> None:
         )
     if before.experiment.rounds > config.experiment.rounds:
         raise InputError(
-            f"{str(out)!r} was run for {before.experiment.rounds} rounds; resume can only raise that"
+            f"{str(out)!r} was run for {before.experiment.rounds} rounds; resume can only add some"
         )
 
 
@@ -219,9 +219,7 @@ def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -
         algorithm=algorithm,
         nodes=nodes,
         replicas=stack.replicas,
-        clusters=tuple(
-            tuple(names[i : i + stack.n]) for i in range(0, len(names), stack.n)
-        ),
+        clusters=tuple(tuple(names[i : i + stack.n]) for i in range(0, len(names), stack.n)),
         parity_reason=setup.parity_reason(),
     )
 
@@ -264,7 +262,9 @@ def _settings(setup: Setup, train: Train) -> TrainingSettings:
     if objective == "auto":
         objective = "classification" if setup.dataset.classes else "regression"
     if objective == "classification" and not setup.dataset.classes:
-        raise InputError(f"data set {setup.dataset.name!r} has no classes; use objective 'regression'")
+        raise InputError(
+            f"data set {setup.dataset.name!r} has no classes; use objective 'regression'"
+        )
     return TrainingSettings(
         objective=objectives.build(objective),
         optimizer=optimizers.build(train.optimizer),
@@ -306,5 +306,3 @@ def _check(algorithm: Algorithm, nodes: Nodes, label: str) -> None:
         algorithm.start(nodes[torch.arange(1)])
     except InputError as error:
         raise InputError(f"algorithm {label!r}: {error}") from None
-
-

@@ -1,4 +1,4 @@
-"""Epidemic Learning (De Vos et al., NeurIPS 2023): average with a few random peers, new ones every round."""
+"""Epidemic Learning (De Vos et al., NeurIPS 2023): average with random peers, new each time."""
 
 from __future__ import annotations
 
@@ -7,18 +7,30 @@ from typing import Literal
 
 from torch import Tensor
 
-from coterie.core import Algorithm, GraphSpec, Nodes, Program, Push, Send, State
-from coterie.core import algorithms, mix, regular
 from coterie.algorithms.all_reduce import average_all
+from coterie.core import (
+    Algorithm,
+    GraphSpec,
+    Nodes,
+    Program,
+    Push,
+    Send,
+    State,
+    algorithms,
+    mix,
+    regular,
+)
 
 
 @algorithms.register("epidemic")
 @dataclass(frozen=True)
 class EpidemicLearning(Algorithm):
-    """Epidemic Learning (De Vos et al., NeurIPS 2023): average with random peers, new ones every round."""
+    """Epidemic Learning (De Vos et al., 2023): average with random peers, new ones every round."""
 
     degree: int = 4  # neighbors a round
-    variant: Literal["oracle", "local"] = "oracle"  # oracle: regular graph; local: each node pushes to peers of its choice
+    variant: Literal["oracle", "local"] = (
+        "oracle"  # oracle: regular graph; local: each node pushes to peers of its choice
+    )
     all_reduce: bool = False  # average all models once after the last round
 
     def start(self, nodes: Nodes) -> State:

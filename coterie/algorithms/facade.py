@@ -1,4 +1,4 @@
-"""FACADE (EPFL master thesis, 2024): one shared core, k heads, every node trains the head that fits its data.
+"""FACADE (EPFL master thesis, 2024): one shared core, k heads, and every node picks its head.
 
 Line numbers are those of Algorithm 1 of the thesis.
 """
@@ -11,8 +11,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from coterie.core import Algorithm, Full, GraphSpec, Inbox, Nodes, Program, Send
-from coterie.core import algorithms, mix, pick_lowest, regular
+from coterie.core import (
+    Algorithm,
+    Full,
+    GraphSpec,
+    Inbox,
+    Nodes,
+    Program,
+    Send,
+    algorithms,
+    mix,
+    pick_lowest,
+    regular,
+)
 from coterie.core.draws import below
 
 
@@ -33,12 +44,14 @@ class FacadeState:
 )
 @dataclass(frozen=True)
 class Facade(Algorithm):
-    """FACADE (EPFL thesis, 2024): a core shared by all, heads shared by the nodes that chose them."""
+    """FACADE (EPFL thesis, 2024): a core shared by all, heads shared by those who chose them."""
 
     heads: int = 2  # k, the number of heads; best the number of clusters one expects
     degree: int = 4  # neighbors a round
     warmup: int = 10  # first rounds, in which the whole model is shared and all heads are equal
-    scoring: Literal["same", "independent"] = "same"  # heads are compared on the same samples, or each on its own
+    scoring: Literal["same", "independent"] = (
+        "same"  # heads are compared on the same samples, or each on its own
+    )
     samples: int = 80  # own train samples on which heads are compared
     explore: int = 0  # rounds after the warm-up in which every node takes a random head
     shared_core: bool = True  # False: heads are whole models (IDCA)
@@ -104,7 +117,9 @@ class Facade(Algorithm):
         inbox = yield Send(
             {"core": state.core, "head": head, "choice": choice}, along=nodes.graph(Full(), t)
         )
-        return FacadeState(mix(state.core, inbox, "core"), self.mix_heads(state.heads, inbox), choice)
+        return FacadeState(
+            mix(state.core, inbox, "core"), self.mix_heads(state.heads, inbox), choice
+        )
 
     def split(self, params: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor]:
         """Core and head columns of models [..., P]."""

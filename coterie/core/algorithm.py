@@ -39,8 +39,8 @@ Program = Generator[Message, Inbox, Any]
 class State:
     """The state of algorithms that keep one model a node.
 
-    A state is a frozen dataclass of tensors whose first axis is the node, or, where `replica_field` says so,
-    the replica. A field named `choice` is recorded every round.
+    A state is a frozen dataclass of tensors whose first axis is the node or, where `replica_field`
+    says so, the replica. A field named `choice` is recorded every round.
     """
 
     params: Tensor  # [m, P]

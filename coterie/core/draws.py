@@ -1,7 +1,7 @@
-"""Keyed randomness: every number is a function of (seed, purpose, t, node, index) and of nothing else.
+"""Keyed randomness: every number is a function of (seed, purpose, t, node, index) alone.
 
-The generator is Philox 4x32-10 (Salmon et al., SC 2011) in integer tensor operations, so that a CPU and
-a GPU draw the same numbers, a block draws for all its nodes at once, and no draw depends on an earlier one.
+The generator is Philox 4x32-10 (Salmon et al., SC 2011) in integer operations, so that a CPU and a
+GPU draw the same numbers, a block draws for all its nodes at once, and no draw depends on another.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def philox(
 
 
 def draw(seed: Tensor | int, purpose: str, t: int, node: Tensor | int, count: int) -> Tensor:
-    """Words for each node: int64 [..., count] in range(WORD), where [...] is the shape of `node`."""
+    """Words for each node: int64 [..., count] in range(WORD); [...] is the shape of `node`."""
     node = torch.as_tensor(node, dtype=torch.int64).unsqueeze(-1)
     seed = torch.as_tensor(seed, dtype=torch.int64, device=node.device).unsqueeze(-1)
     blocks = torch.arange((count + 3) // 4, dtype=torch.int64, device=node.device)
@@ -56,9 +56,7 @@ def draw(seed: Tensor | int, purpose: str, t: int, node: Tensor | int, count: in
     return torch.stack(words, dim=-1).flatten(-2)[..., :count]
 
 
-def draw_on_host(
-    seed: int, purpose: str, t: int, nodes: int, count: int
-) -> npt.NDArray[np.int64]:
+def draw_on_host(seed: int, purpose: str, t: int, nodes: int, count: int) -> npt.NDArray[np.int64]:
     """The words that `draw` gives for nodes 0, 1, ..., in numpy: [nodes, count]."""
     node = np.arange(nodes, dtype=np.int64)[:, None]
     blocks = np.arange((count + 3) // 4, dtype=np.int64)[None]
@@ -84,7 +82,7 @@ def shuffle(words: Tensor) -> Tensor:
 
 
 def pick_lowest(values: Tensor, words: Tensor) -> Tensor:
-    """The place of the lowest value of each row [m, k] -> [m]; ties (and rows of NaN) by their words."""
+    """The place of each row's lowest value [m, k] -> [m]; ties (and NaN rows) by their words."""
     values = torch.where(values.isnan(), torch.inf, values)
     tied = values == values.min(dim=1, keepdim=True).values
     return torch.where(tied, words, WORD).argmin(dim=1)

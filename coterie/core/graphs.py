@@ -1,7 +1,7 @@
 """Who sends to whom: graphs that every node can compute for itself from (seed, t).
 
-A graph of one population is an array of directed edges [2, E] (source id, target id) without self-loops.
-`nodes.graph(spec, t)` makes the disjoint union over the replicas of a block.
+The graph of one population is an array of directed edges [2, E] (source id, target id), no
+self-loops. `nodes.graph(spec, t)` makes the disjoint union over the replicas of a block.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GraphSpec(abc.ABC):
     def edges(self, n: int, seed: int, t: int) -> Edges:
         """The directed edges [2, E] of round t."""
 
-    def check(self, n: int) -> None:
+    def check(self, n: int) -> None:  # noqa: B027  (most graphs fit any n)
         """Raise InputError where n nodes cannot have this graph."""
 
     def changes(self) -> bool:
@@ -112,7 +112,9 @@ class Full(GraphSpec):
 
 
 @graphs.register("regular")
-@graphs.register("fixed-regular", doc="One random regular graph for all rounds, connected", fixed=True)
+@graphs.register(
+    "fixed-regular", doc="One random regular graph for all rounds, connected", fixed=True
+)
 @dataclass(frozen=True)
 class Regular(GraphSpec):
     """A random graph in which every node has the same number of neighbors."""
@@ -154,7 +156,7 @@ def regular(degree: int, fixed: bool = False) -> Regular:
 
 
 def _random_regular(n: int, degree: int, seed: int, t: int, purpose: str) -> Edges:
-    """Pair stubs at random, keep the valid pairs, pair the rest again (Steger and Wormald, 1999)."""
+    """Pair stubs at random, keep valid pairs, pair the rest again (Steger and Wormald, 1999)."""
     if degree > (n - 1) // 2:  # sparse complements are easy to draw, dense graphs are not
         return _complement(_random_regular(n, n - 1 - degree, seed, t, purpose), n)
     for attempt in range(10_000):

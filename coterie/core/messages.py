@@ -57,7 +57,7 @@ class Heard:
 class Inbox:
     """What a block heard in one superstep; the order never depends on arrival.
 
-    `source[s]` is the node id of heard row s; edge e says that block row `receiver[e]` heard row `sender[e]`.
+    `source[s]` is the node of heard row s; edge e: block row `receiver[e]` heard row `sender[e]`.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Inbox:
         return (matrix @ rows.flatten(1)).view(self._size, *rows.shape[1:])
 
     def count(self, keep: Tensor | None = None) -> Tensor:
-        """How many rows each row of the block heard; with `keep` [E], how many of those kept: [m]."""
+        """How many rows each row of the block heard, or of those how many to `keep` [E]: [m]."""
         edges, filled = self._slots
         if keep is None:
             return filled.sum(1)
@@ -137,7 +137,7 @@ class Inbox:
 
     @cached_property
     def _slots(self) -> tuple[Tensor, Tensor]:
-        """The edges of each row of the block as a padded table: [m, D], and which entries are real."""
+        """The edges of each row of the block as a padded table [m, D], and which are real."""
         heard = torch.bincount(self._receiver, minlength=self._size)
         degree = int(heard.max()) if self._size else 0
         first = torch.cumsum(heard, 0) - heard
@@ -229,7 +229,9 @@ def deliver(message: Message, keys: Tensor, heard: Heard, n: int) -> Inbox:
     first = torch.searchsorted(heard.key, source)
     count = torch.searchsorted(heard.key, source, right=True) - first
     edge = torch.repeat_interleave(torch.arange(len(source)), count)  # a peer may send several rows
-    within = torch.arange(len(edge)) - torch.repeat_interleave(torch.cumsum(count, 0) - count, count)
+    within = torch.arange(len(edge)) - torch.repeat_interleave(
+        torch.cumsum(count, 0) - count, count
+    )
 
     def weight() -> Tensor:
         if isinstance(message, Fetch):

@@ -111,7 +111,7 @@ class Nodes:
         """The true cluster of each row, for oracles alone: [m]."""
         if self.clusters is None:
             raise PermissionError(
-                "true clusters are for metrics: register the algorithm with oracle=True to read them"
+                "true clusters are for metrics and for algorithms registered with oracle=True"
             )
         return self.clusters
 
@@ -160,7 +160,7 @@ class Nodes:
         )
 
     def _steps(self, steps: int | None, epochs: float | None) -> Tensor:
-        """Local steps of each row [m], on the CPU; an epoch is as many full batches as the samples fill."""
+        """Local steps of each row [m], on the CPU; an epoch is as many batches as samples fill."""
         work, owned = self.population.work, self.train_data.count.cpu()
         if steps is None and epochs is None:
             steps, epochs = (work.steps, None) if work.epochs is None else (None, work.epochs)
@@ -171,7 +171,7 @@ class Nodes:
     def loss(
         self, params: Tensor, t: int, stream: str = "loss", samples: int | None = None
     ) -> Tensor:
-        """The mean loss of each row on its own train data, or on `samples` of them drawn anew: [m]."""
+        """The mean loss of each row on its train data, or on `samples` of them drawn anew: [m]."""
         data = self.train_data
         if samples is None:
             ids, real = data.all()
@@ -195,5 +195,3 @@ def accuracy_of(scores: Scores) -> Tensor:
         raise ValueError("there is no accuracy without classes")
     right = scores.confusion.diagonal(dim1=1, dim2=2).sum(1)
     return right.double() / scores.confusion.sum((1, 2))
-
-

@@ -53,7 +53,7 @@ class Layout:
         if self.split is None:
             raise InputError(
                 "the model declares no head, which this algorithm needs; set `model.head` to the "
-                "names of its last layers, e.g. head = ['fc'], or give the module a `head` attribute"
+                "names of its last layers, e.g. head = ['fc'], or give the module a `head`"
             )
         return self.split
 
@@ -85,7 +85,7 @@ class Layout:
 
 
 def layout_of(module: nn.Module, head: Sequence[str] | None = None) -> Layout:
-    """The layout of a module; `head` (default: its `head` attribute) names the layers of its head."""
+    """The layout of a module; `head` (default: its own `head`) names the layers of its head."""
     names = _head_names(module, head)
     tensors = _tensors(module)
     in_head = {
@@ -102,7 +102,9 @@ def layout_of(module: nn.Module, head: Sequence[str] | None = None) -> Layout:
         tensor, trained = tensors[name]
         columns.append(Column(name, tuple(tensor.shape), start, trained))
         start = columns[-1].stop
-    split = None if names is None else sum(t.numel() for n, (t, _) in tensors.items() if not in_head[n])
+    split = (
+        None if names is None else sum(t.numel() for n, (t, _) in tensors.items() if not in_head[n])
+    )
     return Layout(tuple(columns), split)
 
 

@@ -1,14 +1,14 @@
-"""Names for things a user can choose: a decorator adds one, a string or a table in the configuration picks it.
+"""Names for things a user can choose: a decorator adds one, the configuration picks it.
 
-    shifts = Registry("shift")
+shifts = Registry("shift")
 
-    @shifts.register("rotation")
-    @dataclass(frozen=True)
-    class Rotation:
-        '''Turn the image.'''
-        degrees: float = 0  # counter-clockwise
+@shifts.register("rotation")
+@dataclass(frozen=True)
+class Rotation:
+    '''Turn the image.'''
+    degrees: float = 0  # counter-clockwise
 
-    shifts.build({"name": "rotation", "degrees": 90})   # Rotation(degrees=90.0)
+shifts.build({"name": "rotation", "degrees": 90})   # Rotation(degrees=90.0)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -93,17 +93,17 @@ class Registry(Generic[T]):
             if key not in fields:
                 raise unknown(f"option of {self.kind} {entry.name!r}:", key, fields or {"(none)"})
         try:
-            return _adapter(entry.build).validate_python({**entry.preset, **options})
+            made: T = _adapter(entry.build).validate_python({**entry.preset, **options})
+            return made
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise InputError(
-                f"{self.kind} {entry.name!r}: {where}: {first['msg'].lower()}, got {first['input']!r}"
-            ) from None
+            problem = f"{first['msg'].lower()}, got {first['input']!r}"
+            raise InputError(f"{self.kind} {entry.name!r}: {where}: {problem}") from None
 
 
-@lru_cache(maxsize=None)
-def _adapter(build: Callable[..., T]) -> TypeAdapter[T]:
+@cache
+def _adapter(build: Any) -> TypeAdapter[Any]:
     return TypeAdapter(build)
 
 

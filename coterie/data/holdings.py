@@ -67,7 +67,9 @@ def deal(
     dataset: Dataset, clusters: Sequence[Cluster], replicas: Sequence[Replica], plan: Plan
 ) -> Holdings:
     """Deal a data set to all nodes of all replicas."""
-    train, test = (_views(part, clusters, s) for s, part in enumerate((dataset.train, dataset.test)))
+    train, test = (
+        _views(part, clusters, s) for s, part in enumerate((dataset.train, dataset.test))
+    )
     parts: tuple[list[np.ndarray], ...] = ([], [], [])
     members = []
     for replica in replicas:
@@ -109,7 +111,8 @@ def _views(split: Split, clusters: Sequence[Cluster], seed: int) -> list[View]:
 def _members(replica: Replica) -> np.ndarray:
     """The cluster of every node id, in a random order of the seed."""
     ranked = np.repeat(np.arange(len(replica.counts)), replica.counts)
-    return ranked[order(len(ranked), replica.seed, "clusters")]
+    members: np.ndarray = ranked[order(len(ranked), replica.seed, "clusters")]
+    return members
 
 
 def _owned(

@@ -1,6 +1,6 @@
-"""Frames: how rows travel between peers. Nothing is ever unpickled; sizes are checked before anything is built.
+"""Frames: how rows travel between peers. Sizes are checked before anything is built; no pickle.
 
-    b"COT1" | header length (4 bytes) | body length (8 bytes) | header (msgpack) | body (safetensors)
+    b"COT1" | header length (4 bytes) | body length (8) | header (msgpack) | body (safetensors)
 
 Numbers in the header have a fixed width, so that the size of a frame depends on its schema alone.
 """
@@ -93,7 +93,8 @@ def decode(data: bytes, limits: Limits | None = None) -> Frame:
     header = _header(head)
     schema = _schema(header["schema"], limits)
     rows = _rows(body, schema)
-    return Frame(header["run"], *_WHERE.unpack(header["where"]), header["kind"], rows)
+    t, superstep, sender = _WHERE.unpack(header["where"])
+    return Frame(header["run"], t, superstep, sender, header["kind"], rows)
 
 
 def _cut(data: bytes, limits: Limits) -> tuple[bytes, bytes]:
@@ -105,7 +106,9 @@ def _cut(data: bytes, limits: Limits) -> tuple[bytes, bytes]:
     if header > limits.header or body > limits.body:
         raise WireError(f"frame too large: header {header}, body {body} bytes")
     if len(data) != _PRELUDE.size + header + body:
-        raise WireError(f"frame of {_PRELUDE.size + header + body} bytes announced, {len(data)} came")
+        raise WireError(
+            f"frame of {_PRELUDE.size + header + body} bytes announced, {len(data)} came"
+        )
     start = _PRELUDE.size + header
     return data[_PRELUDE.size : start], data[start:]
 
@@ -153,7 +156,9 @@ def _rows(body: bytes, schema: Schema) -> dict[str, Tensor]:
         rows = safetensors.torch.load(body)
     except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
         raise WireError(f"unreadable body: {error}") from None
-    found = {name: (str(r.dtype).removeprefix("torch."), tuple(r.shape)) for name, r in rows.items()}
+    found = {
+        name: (str(r.dtype).removeprefix("torch."), tuple(r.shape)) for name, r in rows.items()
+    }
     if found != {name: (dtype, shape) for name, dtype, shape in schema}:
         raise WireError("the body does not hold what the schema says")
     return {name: rows[name] for name, _, _ in schema}

@@ -1,4 +1,4 @@
-"""One evaluation of one population: from confusion counts and losses to the numbers in the records."""
+"""One evaluation of one population: from counts and losses to the numbers in the records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def evaluate(
     """The metrics of all nodes; `cluster` names each node's, `comparable`: parity makes sense."""
     names = np.array(cluster)
     if confusion is None:
-        return plain(
+        return _plain_table(
             {
                 "mse": accuracy.per_cluster(loss, names),
                 "mse_all": accuracy.overall(loss),
@@ -44,7 +44,7 @@ def evaluate(
         metrics["demographic_parity"] = fairness.demographic_parity(confusion, names)
         metrics["equalized_odds"] = fairness.equalized_odds(confusion, names)
         metrics["equalized_odds_tpr"] = fairness.equalized_odds_tpr(confusion, names)
-    return plain(metrics)
+    return _plain_table(metrics)
 
 
 def plain(value: Any) -> Any:
@@ -54,3 +54,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain_table(table: dict[str, Any]) -> dict[str, Any]:
+    return {key: plain(value) for key, value in table.items()}

@@ -14,7 +14,7 @@ from coterie.models.registry import Model, Shape, models, named_head
 @models.register("autoencoder")
 @dataclass(frozen=True)
 class Autoencoder(Model):
-    """The first two convolutions of LeNet-5 and their mirror image (for objective 'reconstruction')."""
+    """Two convolutions of LeNet-5 and their mirror image (for objective 'reconstruction')."""
 
     def build(self, shape: Shape) -> nn.Module:
         channels, height, width = _image("autoencoder", shape, 12)

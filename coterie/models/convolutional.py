@@ -70,7 +70,7 @@ class SmallCNN(Model):
 @models.register("lenet5")
 @dataclass(frozen=True)
 class LeNet5(Model):
-    """LeNet-5 for 28x28 images: two 5x5 convolutions and three linear layers, the last is the head."""
+    """LeNet-5 for 28x28 images: two 5x5 convolutions, three linear layers, the last the head."""
 
     def build(self, shape: Shape) -> nn.Module:
         channels, height, width = _image("lenet5", shape, 12)
@@ -95,7 +95,7 @@ class LeNet5(Model):
 @models.register("cnn")
 @dataclass(frozen=True)
 class CNN(Model):
-    """The CNN of PPDL: 3x3 convolutions without padding, two linear layers, the last is the head."""
+    """The CNN of PPDL: 3x3 convolutions without padding, two linear layers, the last the head."""
 
     def build(self, shape: Shape) -> nn.Module:
         channels, height, width = _image("cnn", shape, 10)

@@ -1,4 +1,4 @@
-"""Models by name: a dataclass of options whose `build` makes the module; every module names its head."""
+"""Models by name: a dataclass of options whose `build` makes a module that names its head."""
 
 from __future__ import annotations
 
@@ -33,5 +33,3 @@ def named_head(module: nn.Module, *names: str) -> nn.Module:
     """The module, with its head declared."""
     module.head = names  # type: ignore[assignment]
     return module
-
-

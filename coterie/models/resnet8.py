@@ -57,7 +57,7 @@ class Network(nn.Module):
 @models.register("resnet8")
 @dataclass(frozen=True)
 class ResNet8(Model):
-    """ResNet8 with batch norm (the thesis's Flickr model): blocks 2 and 3 and the linear layer are the head."""
+    """ResNet8 with batch norm (the thesis's Flickr model): all from block 2 on is the head."""
 
     def build(self, shape: Shape) -> nn.Module:
         channels, _, _ = _image("resnet8", shape, 8)

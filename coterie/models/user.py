@@ -35,7 +35,9 @@ def _user_model(path: str, options: Mapping[str, Any], shape: Shape) -> Callable
     except TypeError as error:
         raise InputError(f"model {path!r} could not be built: {error}") from None
     if not isinstance(module, nn.Module):
-        raise InputError(f"model {path!r} must return a torch.nn.Module, got {type(module).__name__}")
+        raise InputError(
+            f"model {path!r} must return a torch.nn.Module, got {type(module).__name__}"
+        )
     return make
 
 
@@ -45,7 +47,9 @@ def import_path(path: str, kind: str) -> Callable[..., Any]:
     try:
         found = getattr(importlib.import_module(module_name), attribute)
     except ModuleNotFoundError as error:
-        raise InputError(f"{kind} {path!r}: no module {error.name!r}; is it on PYTHONPATH?") from None
+        raise InputError(
+            f"{kind} {path!r}: no module {error.name!r}; is it on PYTHONPATH?"
+        ) from None
     except AttributeError:
         raise InputError(f"{kind} {path!r}: {module_name} has no {attribute!r}") from None
     if not callable(found):

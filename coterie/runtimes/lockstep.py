@@ -86,9 +86,7 @@ class FrameExchange(Exchange):
                     self._post(t, step, source, int(key), kind, offers[source].rows)
         return [self._inbox(m, k) for m, k in zip(messages, keys, strict=True)]
 
-    def _post(
-        self, t: int, step: int, source: int, to: int, kind: str, rows: Any
-    ) -> None:
+    def _post(self, t: int, step: int, source: int, to: int, kind: str, rows: Any) -> None:
         frame = wire.encode(wire.Frame(self.run, t, step, source, kind, rows))
         self.sent[source] += len(frame)
         self.link.send(to, frame)

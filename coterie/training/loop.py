@@ -1,7 +1,7 @@
 """The path for CPUs and convolutions: row after row through a real module, one thread per core.
 
 A thread holds a module of its own (functional calls are not thread-safe) and runs single-threaded
-operations on channels-last tensors: on two cores this beats one process with two-threaded operations.
+operations on channels-last tensors: on two cores this beats operations with two threads each.
 """
 
 from __future__ import annotations

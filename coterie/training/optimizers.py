@@ -1,4 +1,4 @@
-"""Optimizers over any stack of rows: state is made afresh for every call of `train`, as the papers do."""
+"""Optimizers over any stack of rows; as in the papers, every call of `train` starts afresh."""
 
 from __future__ import annotations
 

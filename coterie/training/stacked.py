@@ -1,4 +1,4 @@
-"""The generic path for many rows at once: `vmap(grad)` over stacked parameters; on a GPU in a CUDA graph."""
+"""The generic path for many rows at once: `vmap(grad)`, on a GPU in a CUDA graph."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ class StackedEngine(Engine):
     def scores(self, params: Tensor, samples: Samples) -> Scores:
         classes = self.task.classes if self.task.objective.classifies else 0
         loss = params.new_full((len(params),), torch.nan)
-        confusion = torch.zeros(len(params), classes, classes, dtype=torch.int64, device=self.device)
+        confusion = torch.zeros(
+            len(params), classes, classes, dtype=torch.int64, device=self.device
+        )
         for rows, ids in _shared_segments(samples):
             for some in rows.to(self.device).split(self.chunk):
                 loss[some], counts = self._score_chunk(params[some], samples.pool, ids, classes)
@@ -132,7 +134,7 @@ class StackedEngine(Engine):
 
 
 class _Steps:
-    """One local step of a chunk of rows over tensors that stay in place, so that it can be captured."""
+    """One local step of a chunk of rows over tensors that stay in place, fit to be captured."""
 
     def __init__(self, engine: StackedEngine, rows: int, work: Work) -> None:
         task, layout = engine.task, engine.task.layout
@@ -228,7 +230,7 @@ def _rows_of(work: Work, rows: slice) -> Work:
 
 
 def _shared_segments(samples: Samples) -> list[tuple[Tensor, Tensor]]:
-    """Rows that own the same samples, with those samples' numbers; rows without samples are left out."""
+    """Rows that own the same samples, and those samples; rows without samples are left out."""
     keys = torch.stack([samples.start, samples.count], dim=1).cpu()
     segments, which = torch.unique(keys, dim=0, return_inverse=True)
     return [
