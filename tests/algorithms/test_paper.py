@@ -1,0 +1,166 @@
+"""Every algorithm against a literal, per-node transcription of its paper's box."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from coterie.algorithms import DPSGD, EpidemicLearning, Facade, Local
+from coterie.core import algorithms
+from coterie.runtimes.lockstep import DirectExchange
+from coterie.runtimes.simulate import Simulation
+from tests.algorithms.reference import dpsgd, epidemic, facade, local
+from tests.algorithms.world import N, make_nodes
+
+ROUNDS, SEED = 4, 1
+NODES = make_nodes((SEED,))
+
+
+def node(i):
+    return NODES[torch.tensor([i])]
+
+
+def train(i, params, t):
+    return node(i).train(params[None], t)[0]
+
+
+def edges_of(algorithm):
+    return lambda t: algorithm.graph_spec().edges(N, SEED, t).T.tolist()
+
+
+def played(algorithm, finish=False):
+    """The state after all rounds, by the simulation."""
+    simulation = Simulation(algorithm, [NODES], DirectExchange(N))
+    simulation.start()
+    for t in range(ROUNDS):
+        simulation.round(t)
+    if finish:
+        assert simulation.finish(ROUNDS)
+    return simulation.states[0]
+
+
+def same(rows, expected):
+    assert_close(rows, torch.stack(expected), rtol=0, atol=1e-9)
+
+
+def test_local_training_is_training_alone():
+    same(played(Local()).params, local.run(NODES.initial_params(), ROUNDS, train))
+
+
+GRAPHS = ["ring", "star", "fixed-regular", {"name": "erdos-renyi", "probability": 0.5}]
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=str)
+def test_dpsgd_averages_with_metropolis_weights(graph):
+    algorithm = DPSGD(graph=graph)
+    expected = dpsgd.run(NODES.initial_params(), ROUNDS, train, edges_of(algorithm))
+    same(played(algorithm).params, expected)
+
+
+@pytest.mark.parametrize("variant", ["oracle", "local"])
+@pytest.mark.parametrize("degree", [2, 3])
+def test_epidemic_learning_averages_with_whoever_sent(variant, degree):
+    algorithm = EpidemicLearning(degree=degree, variant=variant)
+    expected = epidemic.run(NODES.initial_params(), ROUNDS, train, edges_of(algorithm))
+    same(played(algorithm).params, expected)
+
+
+@pytest.mark.parametrize("algorithm", [EpidemicLearning(2, all_reduce=True), DPSGD("ring", True)])
+def test_an_all_reduce_leaves_everybody_the_mean(algorithm):
+    before = list(played(algorithm).params)
+    same(played(algorithm, finish=True).params, epidemic.all_reduce(before))
+
+
+def brief(algorithm: Facade) -> str:
+    core = "facade" if algorithm.shared_core else "idca"
+    return f"{core}-k{algorithm.heads}-w{algorithm.warmup}-{algorithm.scoring}-e{algorithm.explore}"
+
+
+def box_of(algorithm: Facade) -> facade.Facade:
+    return facade.Facade(
+        k=algorithm.heads,
+        warmup=algorithm.warmup,
+        train=train,
+        loss=lambda i, params, t, stream: (
+            node(i).loss(params[None], t, stream=stream, samples=algorithm.samples).item()
+        ),
+        edges=edges_of(algorithm),
+        words=lambda i, t: node(i).draw("head ties", t, algorithm.heads)[0].tolist(),
+        scoring=algorithm.scoring,
+        explore=algorithm.explore,
+    )
+
+
+def start_of(algorithm: Facade):
+    """Cores and heads before the first round: with a warm-up all heads of a node are one."""
+    streams = [f"init {0 if algorithm.warmup else j}" for j in range(algorithm.heads)]
+    models = [NODES.initial_params(stream) for stream in streams]
+    at = NODES.layout.split if algorithm.shared_core else 0
+    return list(models[0][:, :at]), [[model[i, at:] for model in models] for i in range(N)]
+
+
+def by_paper(algorithm: Facade):
+    return facade.run(box_of(algorithm), *start_of(algorithm), ROUNDS)
+
+
+FACADES = [
+    Facade(heads=k, degree=2, warmup=warmup, scoring=scoring, samples=5, explore=explore)
+    for k, warmup, scoring, explore in [
+        (2, 2, "same", 0),
+        (2, 0, "same", 0),
+        (2, 1, "independent", 0),
+        (3, 0, "independent", 0),
+        (3, 1, "same", 0),
+        (3, 1, "same", 2),
+        (2, 0, "same", 1),
+        (2, 4, "same", 0),
+        (1, 1, "same", 0),
+    ]
+]
+IDCA = [
+    algorithms.build({"name": "idca", "degree": 3, "warmup": w, "samples": 5, "heads": 3})
+    for w in (0, 1)
+]
+
+
+@pytest.mark.parametrize("algorithm", FACADES + IDCA, ids=brief)
+def test_facade_follows_algorithm_1(algorithm):
+    state = played(algorithm)
+    cores, heads, choice = by_paper(algorithm)
+    assert state.choice.tolist() == choice
+    same(state.core, cores)
+    same(state.heads, [torch.stack(mine) for mine in heads])
+
+
+@pytest.mark.parametrize("algorithm", [FACADES[0], FACADES[3]], ids=brief)
+def test_a_node_deploys_the_head_with_the_lowest_loss_on_all_its_samples(algorithm):
+    state = played(algorithm)
+    cores, heads, _ = by_paper(algorithm)
+    best = best_heads(cores, heads, algorithm.heads)
+    expected = [torch.cat([cores[i], heads[i][best[i]]]) for i in range(N)]
+    same(algorithm.personal(state, NODES), expected)
+
+
+def best_heads(cores, heads, k):
+    def loss(i, j):
+        return node(i).loss(torch.cat([cores[i], heads[i][j]])[None], 0).item()
+
+    words = NODES.draw("best head", 0, k).tolist()
+    return [facade.lowest([loss(i, j) for j in range(k)], words[i]) for i in range(N)]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("k", [2, 3])
+def test_the_final_all_reduce_averages_heads_by_index(shared, k):
+    algorithm = Facade(k, degree=2, warmup=0, samples=5, shared_core=shared, all_reduce=True)
+    state = played(algorithm, finish=True)
+    cores, heads, _ = by_paper(algorithm)
+    cores, heads = facade.all_reduce(k, cores, heads, best_heads(cores, heads, k))
+    same(state.core, cores)
+    same(state.heads, [torch.stack(mine) for mine in heads])
+
+
+def test_the_trial_population_really_uses_several_heads():
+    _, _, choice = by_paper(FACADES[0])
+    assert len(set(choice)) == 2

@@ -1,0 +1,107 @@
+"""Every registered algorithm gives the same run as one block, three, n, and over a link."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import coterie.algorithms  # noqa: F401  (registers the algorithms)
+from coterie.core import algorithms
+from coterie.runtimes.lockstep import DirectExchange, FrameExchange
+from coterie.runtimes.simulate import Simulation
+from tests.algorithms.world import N, make_nodes
+
+ROUNDS = 3
+TINY = {"warmup": 1, "samples": 6, "all_reduce": True, "degree": 2}  # where there is such an option
+THREE = [torch.arange(0, 3), torch.arange(3, 4), torch.arange(4, N)]
+
+every_algorithm = pytest.mark.parametrize("name", sorted(algorithms.entries))
+
+
+def tiny(name):
+    options = {option.name for option in algorithms[name].options()}
+    return algorithms.build({"name": name, **{k: v for k, v in TINY.items() if k in options}})
+
+
+def whole(name, seeds=(1,)):
+    return make_nodes(seeds, oracle=algorithms[name].oracle)
+
+
+def played(name, blocks, exchange):
+    """Every field of the state after every round, and of the personal models at the end."""
+    simulation = Simulation(tiny(name), blocks, exchange)
+    simulation.start()
+    history = [fields(simulation.states)]
+    for t in range(ROUNDS):
+        simulation.round(t)
+        history.append(fields(simulation.states))
+    simulation.finish(ROUNDS)
+    personal = [
+        simulation.algorithm.personal(state, nodes)
+        for state, nodes in zip(simulation.states, blocks, strict=True)
+    ]
+    return [*history, fields(simulation.states), {"personal": torch.cat(personal)}]
+
+
+def fields(states):
+    """All fields of a state, the blocks' rows together; a replica field is equal on all blocks."""
+
+    def joined(field):
+        rows = [getattr(state, field.name) for state in states]
+        return rows[0] if field.metadata.get("axis") == "replica" else torch.cat(rows)
+
+    return {field.name: joined(field) for field in dataclasses.fields(states[0])}
+
+
+def same(history, expected):
+    assert len(history) == len(expected)
+    for mine, other in zip(history, expected, strict=True):
+        assert mine.keys() == other.keys()
+        for name in mine:  # integers, such as choices, have to be equal
+            assert_close(mine[name], other[name], rtol=0, atol=1e-9)
+
+
+def one_block(name, seeds=(1,)):
+    exchange = DirectExchange(N, len(seeds))
+    return played(name, [whole(name, seeds)], exchange), exchange.sent
+
+
+@every_algorithm
+@pytest.mark.parametrize("parts", [THREE, torch.arange(N).split(1)], ids=["3 blocks", "n blocks"])
+def test_blocks_do_not_change_a_run(name, parts):
+    nodes, exchange = whole(name), DirectExchange(N)
+    expected, sent = one_block(name)
+    same(played(name, [nodes[rows] for rows in parts], exchange), expected)
+    assert exchange.sent.tolist() == sent.tolist()
+
+
+@every_algorithm
+def test_frames_over_a_link_do_not_change_a_run(name):
+    nodes, exchange = whole(name), FrameExchange(N)
+    expected, sent = one_block(name)
+    same(played(name, [nodes[rows] for rows in torch.arange(N).split(1)], exchange), expected)
+    assert exchange.sent.tolist() == sent.tolist()
+    assert not exchange.link.boxes
+
+
+@every_algorithm
+def test_stacked_replicas_run_as_they_do_alone(name):
+    seeds = (1, 2, 5)
+    stacked, sent = one_block(name, seeds)
+    alone = [one_block(name, (seed,)) for seed in seeds]
+    joined = [
+        {key: torch.cat([step[key] for step in steps]) for key in steps[0]}
+        for steps in zip(*[history for history, _ in alone], strict=True)
+    ]
+    same(stacked, joined)
+    assert sent.tolist() == torch.cat([bytes_ for _, bytes_ in alone]).tolist()
+
+
+@every_algorithm
+def test_the_same_seed_gives_the_same_bits_and_another_seed_another_run(name):
+    first, again, other = (one_block(name, (seed,))[0] for seed in (1, 1, 2))
+    assert torch.equal(first[-1]["personal"], again[-1]["personal"])
+    assert not torch.allclose(first[-1]["personal"], other[-1]["personal"])
