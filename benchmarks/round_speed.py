@@ -55,7 +55,7 @@ def coterie_rounds(algorithm: Algorithm, device: torch.device) -> Callable[[int]
         BATCH,
         device,
         torch.float32,
-        tf32=device.type == "cuda",
+        precision="tf32" if device.type == "cuda" else "float32",
     )
     engine = make_engine(build_model({"name": "lenet"}, SHAPE), SHAPE.sample, settings)
     samples = Samples(

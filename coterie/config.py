@@ -100,7 +100,7 @@ class Train(Section):
     lr: float = Field(default=0.05, gt=0)
     optimizer: Spec = "sgd"
     objective: Literal["auto", "classification", "regression", "reconstruction"] = "auto"
-    precision: Literal["float32", "tf32", "float64"] = "float32"
+    precision: Literal["auto", "float32", "tf32", "bf16", "float64"] = "auto"
     common_start: bool = False  # all nodes start from the same model
 
     @model_validator(mode="after")
@@ -152,7 +152,7 @@ class Runtime(Section):
 
     engine: Literal["simulate"] = "simulate"
     link: Literal["direct", "memory"] = "direct"  # memory: one block a node, real frames
-    path: Literal["auto", "loop", "stacked"] = "auto"  # how rows train
+    path: Literal["auto", "loop", "stacked", "fused"] = "auto"  # how rows train
     models: bool = True  # write every node's personal model
     checkpoint_every: int = Field(default=0, ge=0)  # rounds; 0: at every evaluation
 

@@ -125,16 +125,11 @@ class PartRun:
         self._record_choices(done)
         if done < self.rounds and done % self.config.evaluate.every == 0:
             self._evaluate(done, "round")
-        self._synchronize()
         self.seconds += time.perf_counter() - started
         every = self.config.runtime.checkpoint_every or self.config.evaluate.every
         if done == self.rounds or done % every == 0:
             self._save(done)
         self.watch.round(done)
-
-    def _synchronize(self) -> None:
-        if self.part.nodes.device.type == "cuda" and self.config.evaluate.every:
-            torch.cuda.synchronize()
 
     def _end(self) -> list[Metrics]:
         """The last evaluation, and another one after the algorithm's final program."""
@@ -145,7 +140,6 @@ class PartRun:
             self.before = self.metrics
             self._evaluate(self.rounds, "final")
             self.simulation.exchange.sent = sent  # an all-reduce is not training traffic
-        self._synchronize()
         self.seconds += time.perf_counter() - started
         if self.config.runtime.models:
             self._write_models()

@@ -29,8 +29,6 @@ from coterie.report.summarize import aggregate
 from coterie.runtimes.checkpoint import write_atomically
 from coterie.training import TrainingSettings, make_engine, objectives, optimizers
 
-DTYPES = {"float32": torch.float32, "tf32": torch.float32, "float64": torch.float64}
-
 
 @dataclass(frozen=True)
 class Stack:
@@ -271,9 +269,16 @@ def _settings(setup: Setup, train: Train) -> TrainingSettings:
         classes=setup.dataset.classes,
         batch=train.batch,
         device=setup.device,
-        dtype=DTYPES[train.precision],
-        tf32=train.precision == "tf32",
+        dtype=torch.float64 if train.precision == "float64" else torch.float32,
+        precision=_precision(train, setup.device),
     )
+
+
+def _precision(train: Train, device: torch.device) -> str:
+    """How factors are rounded; by default a GPU uses TF32 and a CPU rounds nothing."""
+    if train.precision == "auto":
+        return "tf32" if device.type == "cuda" else "float32"
+    return train.precision
 
 
 def _shape(setup: Setup, settings: TrainingSettings) -> Shape:

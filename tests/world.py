@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +20,16 @@ from coterie.training.optimizers import SGD, Optimizer
 
 CPU = torch.device("cpu")
 PATHS = ("loop", "stacked")
+WORK = LocalWork(batch=4, steps=3, lr=0.1)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny operations on two threads wait for each other where the cores are shared."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def mlp() -> nn.Module:
@@ -59,11 +70,11 @@ class World:
     build: Callable[[], nn.Module] = mlp
     shape: tuple[int, ...] = (10,)
     head: tuple[str, ...] | None = None
-    objective: Objective = Classification()
-    optimizer: Optimizer = SGD()
+    objective: Objective = field(default_factory=Classification)
+    optimizer: Optimizer = field(default_factory=SGD)
     classes: int = 3
     counts: tuple[int, ...] | None = None  # samples of each node; None: ten
-    work: LocalWork = LocalWork(batch=4, steps=3, lr=0.1)
+    work: LocalWork = WORK
     common_start: bool = False
 
     def engine(self) -> Engine:

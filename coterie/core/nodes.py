@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -90,12 +91,12 @@ class Nodes:
         """Where the rows live."""
         return self.population.engine.device
 
-    @property
+    @cached_property
     def ids(self) -> Tensor:
         """The id of each row's node, on the rows' device: [m]."""
         return (self.key % self.n).to(self.device)
 
-    @property
+    @cached_property
     def seed(self) -> Tensor:
         """The seed of each row's replica, on the rows' device: [m]."""
         seeds = torch.tensor(self.population.seeds, dtype=torch.int64)
@@ -161,7 +162,7 @@ class Nodes:
 
     def _steps(self, steps: int | None, epochs: float | None) -> Tensor:
         """Local steps of each row [m], on the CPU; an epoch is as many batches as samples fill."""
-        work, owned = self.population.work, self.train_data.count.cpu()
+        work, owned = self.population.work, self.train_data.owned
         if steps is None and epochs is None:
             steps, epochs = (work.steps, None) if work.epochs is None else (None, work.epochs)
         if epochs is not None:

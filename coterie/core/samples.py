@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -56,6 +57,11 @@ class Samples:
     def __len__(self) -> int:
         return len(self.start)
 
+    @cached_property
+    def owned(self) -> Tensor:
+        """The counts on the host: [m]."""
+        return self.count.cpu()
+
     def __getitem__(self, rows: Tensor) -> Samples:
         return replace(self, start=self.start[rows], count=self.count[rows])
 
@@ -65,7 +71,7 @@ class Samples:
 
     def all(self) -> tuple[Tensor, Tensor]:
         """Every sample of each row [m, longest], and which entries are real."""
-        longest = int(self.count.max()) if len(self) else 0
+        longest = int(self.owned.max()) if len(self) else 0
         positions = torch.arange(longest, device=self.start.device).expand(len(self), -1)
         real = positions < self.count[:, None]
         return self.pick(torch.where(real, positions, 0)), real
@@ -78,7 +84,8 @@ class Samples:
         count = self.count.clamp(min=1)
         if not len(self) or not total:
             return self.index.new_zeros(len(self), total)
-        longest, passes = int(count.max()), -(-total // int(count.min()))
+        owned = self.owned.clamp(min=1)
+        longest, passes = int(owned.max()), -(-total // int(owned.min()))
         orders = [
             self._order(seed, node, t, f"{stream}/{number}", longest) for number in range(passes)
         ]

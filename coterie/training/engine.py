@@ -34,7 +34,7 @@ class TrainingSettings:
     batch: int
     device: torch.device
     dtype: torch.dtype
-    tf32: bool = False  # let a GPU round the factors of float32 products to 10 bits
+    precision: str = "float32"  # how a GPU rounds the factors of products: float32, tf32, bf16
 
 
 def make_engine(
@@ -55,15 +55,33 @@ def make_engine(
     if path == "loop":
         return LoopEngine(*common)
     chunk = rows_per_chunk(task, sample_shape, settings)
-    return StackedEngine(*common, chunk=chunk, samples_at_once=chunk * settings.batch)
+    stacked = StackedEngine(*common, chunk=chunk, samples_at_once=chunk * settings.batch)
+    return _fused(stacked, sample_shape, settings) if path == "fused" else stacked
+
+
+def _fused(
+    generic: StackedEngine, sample_shape: Sequence[int], settings: TrainingSettings
+) -> Engine:
+    """The kernels, where the module is a chain of layers they know; otherwise says why not."""
+    from coterie.training.chain import Unknown, chain_of
+
+    try:
+        if not settings.objective.classifies or settings.dtype != torch.float32:
+            raise Unknown("the kernels train classifiers in float32")
+        chain = chain_of(generic.task.module, sample_shape)
+        from coterie.training.fused import FusedEngine
+    except (Unknown, ImportError) as reason:
+        warnings.warn(f"the fast kernels are not used: {reason}", stacklevel=3)
+        return generic
+    return FusedEngine(generic, chain, settings.precision, generic.chunk)
 
 
 def _set_precision(settings: TrainingSettings) -> None:
     """Choose how a GPU multiplies, and algorithms that give the same bits every time."""
     if settings.device.type == "cuda":
         torch.backends.cudnn.deterministic = True
-        torch.backends.cudnn.allow_tf32 = settings.tf32
-        torch.backends.cuda.matmul.allow_tf32 = settings.tf32
+        torch.backends.cudnn.allow_tf32 = settings.precision != "float32"
+        torch.backends.cuda.matmul.allow_tf32 = settings.precision != "float32"
 
 
 def _choose(task: Task, sample_shape: Sequence[int], settings: TrainingSettings) -> str:
@@ -72,7 +90,9 @@ def _choose(task: Task, sample_shape: Sequence[int], settings: TrainingSettings)
         work = sum(_convolution_work(*seen) for seen in _outputs(task, sample_shape))
         if work > LOOP_ABOVE:
             return "loop"
-    return "stacked" if _stacks(task, sample_shape) else "loop"
+    if not _stacks(task, sample_shape):
+        return "loop"
+    return "fused" if settings.device.type == "cuda" else "stacked"
 
 
 def _convolution_work(layer: nn.Module, output: Tensor) -> int:

@@ -46,7 +46,7 @@ class StackedEngine(Engine):
 
     def train(self, params: Tensor, work: Work) -> Tensor:
         after = [
-            self._train_chunk(params[rows], _rows_of(work, rows)) for rows in self._chunks(params)
+            self._train_chunk(params[rows], rows_of(work, rows)) for rows in self._chunks(params)
         ]
         return torch.cat(after) if after else params
 
@@ -214,7 +214,7 @@ class _Steps:
             self.rest[name].copy_(torch.where(moving, value, self.rest[name]))
 
 
-def _rows_of(work: Work, rows: slice) -> Work:
+def rows_of(work: Work, rows: slice) -> Work:
     """The part of a call that concerns some rows."""
     return Work(
         samples=work.samples,

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left: exit code and both streams, each as one line of words."""
+    """What a command left: exit code and both streams, their white space made plain."""
 
     code: int
     out: str
@@ -38,6 +38,7 @@ class Command:
         with self.monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["coterie", *map(str, words)])
             patch.setattr(sys, "path", list(sys.path))
+            patch.setenv("COLUMNS", "1000")  # messages in one line
             try:
                 cli.main()
                 code: Any = 0

@@ -1,0 +1,309 @@
+"""Convolutions of many models at once, as implicit matrix products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The shapes of one convolution; channels are the padded ones."""
+
+    height: int
+    width: int
+    channels: int
+    filters: int
+    kernel: tuple[int, int]
+    stride: int
+    padding: tuple[int, int]
+
+    @property
+    def out(self) -> tuple[int, int]:
+        """Height and width of the output."""
+        return (
+            (self.height + 2 * self.padding[0] - self.kernel[0]) // self.stride + 1,
+            (self.width + 2 * self.padding[1] - self.kernel[1]) // self.stride + 1,
+        )
+
+    def constants(self) -> dict[str, int]:
+        """The shapes as a kernel takes them."""
+        return {
+            "H": self.height,
+            "W": self.width,
+            "C": self.channels,
+            "OH": self.out[0],
+            "OW": self.out[1],
+            "N": self.filters,
+            "KH": self.kernel[0],
+            "KW": self.kernel[1],
+            "STRIDE": self.stride,
+            "PH": self.padding[0],
+            "PW": self.padding[1],
+        }
+
+
+@triton.jit
+def _dot(a, b, acc, PRECISION: tl.constexpr):
+    """acc + a @ b with factors rounded as asked: ieee (not at all), tf32 or bf16."""
+    if PRECISION == "bf16":
+        acc = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16), acc)
+    else:
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+    return acc
+
+
+@triton.jit
+def _forward(
+    x_ptr, w_ptr, bias_ptr, y_ptr, M, tiles,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
+    OH: tl.constexpr, OW: tl.constexpr, N: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """y[m, n] = bias[n] + sum over kernel positions and channels of x * w; one row's tile a program."""
+    row = (tl.program_id(0) // tiles).to(tl.int64)
+    m = (tl.program_id(0) % tiles) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    top = (m // OW % OH) * STRIDE - PH
+    left = (m % OW) * STRIDE - PW
+    batch = M // (OH * OW)
+    x_ptr += row * batch * (H * W * C)
+    w_ptr += row * (KH * KW * C * N)
+    corner = ((m // (OH * OW)) * H + top) * W + left
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for place in range(KH * KW):
+        kh = place // KW
+        kw = place % KW
+        inside = (m < M) & (top + kh >= 0) & (top + kh < H) & (left + kw >= 0) & (left + kw < W)
+        pixel = (corner + kh * W + kw) * C
+        for start in tl.static_range(0, C, BK):
+            c = start + tl.arange(0, BK)
+            x = tl.load(
+                x_ptr + pixel[:, None] + c[None, :],
+                mask=inside[:, None] & (c < C)[None, :],
+                other=0.0,
+            )
+            w = tl.load(
+                w_ptr + (place * C + c)[:, None] * N + n[None, :],
+                mask=(c < C)[:, None] & (n < N)[None, :],
+                other=0.0,
+            )
+            acc = _dot(x, w, acc, PRECISION)
+    acc += tl.load(bias_ptr + row * N + n, mask=n < N, other=0.0)[None, :]
+    at = (row * M + m)[:, None] * N + n[None, :]
+    tl.store(y_ptr + at, acc, mask=(m < M)[:, None] & (n < N)[None, :])
+
+
+@triton.jit
+def _forward_narrow(
+    x_ptr, w_ptr, bias_ptr, y_ptr, M, tiles,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
+    OH: tl.constexpr, OW: tl.constexpr, N: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The same for few channels: several kernel positions share one step of the product."""
+    row = (tl.program_id(0) // tiles).to(tl.int64)
+    m = (tl.program_id(0) % tiles) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    top = (m // OW % OH) * STRIDE - PH
+    left = (m % OW) * STRIDE - PW
+    batch = M // (OH * OW)
+    x_ptr += row * batch * (H * W * C)
+    w_ptr += row * (KH * KW * C * N)
+    corner = (((m // (OH * OW)) * H + top) * W + left) * C
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, KH * KW * C, BK):
+        k = start + tl.arange(0, BK)
+        kh = k // (KW * C)
+        kw = k // C % KW
+        down = top[:, None] + kh[None, :]
+        right = left[:, None] + kw[None, :]
+        inside = (down >= 0) & (down < H) & (right >= 0) & (right < W)
+        inside = inside & (m < M)[:, None] & (k < KH * KW * C)[None, :]
+        offset = (kh * W + kw) * C + k % C
+        x = tl.load(x_ptr + corner[:, None] + offset[None, :], mask=inside, other=0.0)
+        w = tl.load(
+            w_ptr + k[:, None] * N + n[None, :],
+            mask=(k < KH * KW * C)[:, None] & (n < N)[None, :],
+            other=0.0,
+        )
+        acc = _dot(x, w, acc, PRECISION)
+    acc += tl.load(bias_ptr + row * N + n, mask=n < N, other=0.0)[None, :]
+    at = (row * M + m)[:, None] * N + n[None, :]
+    tl.store(y_ptr + at, acc, mask=(m < M)[:, None] & (n < N)[None, :])
+
+
+@triton.jit
+def _input_gradient(
+    dy_ptr, w_ptr, dx_ptr, M, tiles,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
+    OH: tl.constexpr, OW: tl.constexpr, N: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dx[m, c] = sum over kernel positions and filters of dy * w; m runs over input pixels."""
+    row = (tl.program_id(0) // tiles).to(tl.int64)
+    m = (tl.program_id(0) % tiles) * BM + tl.arange(0, BM)
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    bottom = m // W % H + PH
+    right = m % W + PW
+    image = m // (H * W)
+    batch = M // (H * W)
+    dy_ptr += row * batch * (OH * OW * N)
+    w_ptr += row * (KH * KW * C * N)
+    acc = tl.zeros((BM, BC), dtype=tl.float32)
+    for place in range(KH * KW):
+        down = bottom - place // KW
+        across = right - place % KW
+        oh = down // STRIDE
+        ow = across // STRIDE
+        inside = (m < M) & (down >= 0) & (oh < OH) & (across >= 0) & (ow < OW)
+        if STRIDE > 1:
+            inside = inside & (down % STRIDE == 0) & (across % STRIDE == 0)
+        pixel = ((image * OH + oh) * OW + ow) * N
+        for start in tl.static_range(0, N, BK):
+            n = start + tl.arange(0, BK)
+            dy = tl.load(
+                dy_ptr + pixel[:, None] + n[None, :],
+                mask=inside[:, None] & (n < N)[None, :],
+                other=0.0,
+            )
+            w = tl.load(
+                w_ptr + (place * C + c)[None, :] * N + n[:, None],
+                mask=(n < N)[:, None] & (c < C)[None, :],
+                other=0.0,
+            )
+            acc = _dot(dy, w, acc, PRECISION)
+    at = (row * M + m)[:, None] * C + c[None, :]
+    tl.store(dx_ptr + at, acc, mask=(m < M)[:, None] & (c < C)[None, :])
+
+
+@triton.jit
+def _weight_gradient(
+    x_ptr, dy_ptr, dw_ptr, db_ptr, M, rows, SHARE: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
+    OH: tl.constexpr, OW: tl.constexpr, N: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dw[k, n] = sum over output pixels of x * dy, and db[n]; a part of the pixels a program."""
+    row = tl.program_id(0).to(tl.int64)
+    k = tl.program_id(1) * BK + tl.arange(0, BK)
+    part = tl.program_id(2)
+    n = tl.arange(0, BN)
+    kh = k // (KW * C)
+    kw = k // C % KW
+    offset = (kh * W + kw) * C + k % C
+    batch = M // (OH * OW)
+    x_ptr += row * batch * (H * W * C)
+    dy_ptr += row * M * N
+    acc = tl.zeros((BK, BN), dtype=tl.float32)
+    sums = tl.zeros((BN,), dtype=tl.float32)
+    for start in range(0, SHARE, BM):
+        m = part * SHARE + start + tl.arange(0, BM)
+        top = (m // OW % OH) * STRIDE - PH
+        left = (m % OW) * STRIDE - PW
+        corner = (((m // (OH * OW)) * H + top) * W + left) * C
+        down = top[None, :] + kh[:, None]
+        right = left[None, :] + kw[:, None]
+        inside = (down >= 0) & (down < H) & (right >= 0) & (right < W)
+        inside = inside & (m < M)[None, :] & (k < KH * KW * C)[:, None]
+        x = tl.load(x_ptr + corner[None, :] + offset[:, None], mask=inside, other=0.0)
+        dy = tl.load(
+            dy_ptr + m[:, None] * N + n[None, :],
+            mask=(m < M)[:, None] & (n < N)[None, :],
+            other=0.0,
+        )
+        acc = _dot(x, dy, acc, PRECISION)
+        sums += tl.sum(dy, axis=0)
+    here = part * rows + row
+    at = here * (KH * KW * C * N) + k[:, None] * N + n[None, :]
+    tl.store(dw_ptr + at, acc, mask=(k < KH * KW * C)[:, None] & (n < N)[None, :])
+    if tl.program_id(1) == 0:
+        tl.store(db_ptr + here * N + n, sums, mask=n < N)
+
+
+def _block(size: int, most: int) -> int:
+    """A power of two from 16 to `most` that covers `size` if it can."""
+    return max(16, min(most, triton.next_power_of_2(size)))
+
+
+def forward(x: Tensor, w: Tensor, bias: Tensor, y: Tensor, shape: Geometry, precision: str) -> None:
+    """y = convolution of x with each row's own weights."""
+    rows, batch = x.shape[:2]
+    pixels = batch * shape.out[0] * shape.out[1]
+    narrow = shape.channels < 16
+    blocks: dict[str, Any] = {
+        "BM": _block(pixels, 128),
+        "BN": _block(shape.filters, 64),
+        "BK": 32 if narrow else _block(shape.channels, 32),
+    }
+    tiles = triton.cdiv(pixels, blocks["BM"])
+    grid = (rows * tiles, triton.cdiv(shape.filters, blocks["BN"]))
+    kernel = _forward_narrow if narrow else _forward
+    kernel[grid](x, w, bias, y, pixels, tiles, **shape.constants(), **blocks, PRECISION=precision)
+
+
+def input_gradient(dy: Tensor, w: Tensor, dx: Tensor, shape: Geometry, precision: str) -> None:
+    """dx = gradient of the convolution's input."""
+    rows, batch = dx.shape[:2]
+    pixels = batch * shape.height * shape.width
+    blocks = {
+        "BM": _block(pixels, 128),
+        "BC": _block(shape.channels, 64),
+        "BK": _block(shape.filters, 32),
+    }
+    tiles = triton.cdiv(pixels, blocks["BM"])
+    grid = (rows * tiles, triton.cdiv(shape.channels, blocks["BC"]))
+    _input_gradient[grid](
+        dy, w, dx, pixels, tiles, **shape.constants(), **blocks, PRECISION=precision
+    )
+
+
+def weight_parts(rows: int, batch: int, shape: Geometry) -> int:
+    """Into how many parts the pixels are cut, so that few rows still fill the chip."""
+    size = shape.kernel[0] * shape.kernel[1] * shape.channels
+    pixels = batch * shape.out[0] * shape.out[1]
+    programs = rows * triton.cdiv(size, _block(size, 128))
+    return max(1, min(16, 512 // max(programs, 1), pixels // 256))
+
+
+def weight_gradient(
+    x: Tensor, dy: Tensor, dw: Tensor, db: Tensor, shape: Geometry, precision: str
+) -> None:
+    """Partial gradients [parts, rows, ...] of weights and bias, to be added up."""
+    parts, (rows, batch) = len(dw), x.shape[:2]
+    pixels = batch * shape.out[0] * shape.out[1]
+    size = shape.kernel[0] * shape.kernel[1] * shape.channels
+    blocks = {"BM": 32, "BN": _block(shape.filters, 256), "BK": _block(size, 128)}
+    share = triton.cdiv(triton.cdiv(pixels, parts), blocks["BM"]) * blocks["BM"]
+    grid = (rows, triton.cdiv(size, blocks["BK"]), parts)
+    _weight_gradient[grid](
+        x, dy, dw, db, pixels, rows, share, **shape.constants(), **blocks, PRECISION=precision
+    )
+
+
+def padded(channels: int) -> int:
+    """Channels as the kernels store them: a power of two, at least 4."""
+    return max(4, int(triton.next_power_of_2(channels)))
+
+
+def pack(weight: Tensor, channels: int, filters: int) -> Tensor:
+    """A module's weights [rows, out, in, kh, kw] as the kernels store them."""
+    rows, out, into, kh, kw = weight.shape
+    packed = torch.zeros(rows, kh, kw, channels, filters, device=weight.device, dtype=weight.dtype)
+    packed[..., :into, :out] = weight.permute(0, 3, 4, 2, 1)
+    return packed
+
+
+def unpack(packed: Tensor, like: Tensor) -> Tensor:
+    """The module's view of packed weights."""
+    _, out, into, _, _ = like.shape
+    return packed[..., :into, :out].permute(0, 4, 3, 1, 2)

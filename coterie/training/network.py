@@ -1,0 +1,258 @@
+"""A chain of known layers for a fixed number of rows: its buffers, and forward and backward over kernels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from coterie.core.params import Layout
+from coterie.core.samples import Pool
+from coterie.training.chain import Convolution, Dense, Link
+from coterie.training.kernels import activation, convolution, loss, samples, update
+from coterie.training.optimizers import SGD, Optimizer
+
+PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
+
+
+class ConvolutionLink:
+    """One convolution with its norm, ReLU and pool, for all rows."""
+
+    def __init__(self, link: Convolution, inputs: Tensor, real: int, precision: str) -> None:
+        rows, batch, height, width, channels = inputs.shape
+        layer, self.link, self.real, self.precision = link.layer, link, real, precision
+        filters = convolution.padded(layer.out_channels)
+        self.inputs = inputs
+        self.shape = convolution.Geometry(
+            height,
+            width,
+            channels,
+            filters,
+            (layer.kernel_size[0], layer.kernel_size[1]),
+            layer.stride[0],
+            _padding(layer),
+        )
+        self.stage = activation.Stage(
+            *self.shape.out,
+            filters,
+            link.norm.num_groups if link.norm else 1,
+            link.norm is not None,
+            link.relu,
+            link.pool,
+            link.norm.eps if link.norm else 0.0,
+        )
+        new = inputs.new_zeros
+        self.w = new(rows, *self.shape.kernel, channels, filters)
+        self.b = new(rows, filters)
+        self.y = new(rows, batch, *self.shape.out, filters)
+        self.out = new(rows, batch, *self.stage.out, filters)
+        self.gamma, self.beta = (
+            (new(rows, filters), new(rows, filters)) if link.norm else (None, None)
+        )
+        groups = rows * batch * self.stage.groups
+        self.stats = (new(groups), new(groups)) if link.norm else None
+
+    def named(self) -> dict[str, Tensor]:
+        """Views of the packed weights under the module's names and in its shapes."""
+        layer, link = self.link.layer, self.link
+        views = {
+            f"{link.name}.weight": self.w[..., : self.real, : layer.out_channels].permute(
+                0, 4, 3, 1, 2
+            ),
+            f"{link.name}.bias": self.b[:, : layer.out_channels],
+        }
+        if self.gamma is not None and self.beta is not None:
+            views[f"{link.norm_name}.weight"] = self.gamma
+            views[f"{link.norm_name}.bias"] = self.beta
+        return views
+
+    def forward(self) -> None:
+        convolution.forward(self.inputs, self.w, self.b, self.y, self.shape, self.precision)
+        activation.forward(self.y, self.gamma, self.beta, self.out, self.stats, self.stage)
+
+    def allow_backward(self) -> None:
+        """Make the buffers that only training needs."""
+        rows, batch = self.inputs.shape[:2]
+        parts = convolution.weight_parts(rows, batch, self.shape)
+        new = self.inputs.new_zeros
+        self.dy = torch.zeros_like(self.y)
+        self.dw, self.db = new(parts, *self.w.shape), new(parts, *self.b.shape)
+        norms = new(rows * batch, self.shape.filters)
+        self.dnorm = (norms, torch.zeros_like(norms)) if self.stats else None
+
+    def backward(self, dout: Tensor, dinputs: Tensor | None, weights: bool) -> None:
+        activation.backward(
+            self.y,
+            self.gamma,
+            self.beta,
+            dout,
+            self.stats,
+            self.dy,
+            self.dnorm,
+            self.stage,
+        )
+        if dinputs is not None:
+            convolution.input_gradient(self.dy, self.w, dinputs, self.shape, self.precision)
+        if weights:
+            convolution.weight_gradient(
+                self.inputs, self.dy, self.dw, self.db, self.shape, self.precision
+            )
+
+    def gradients(self) -> list[tuple[Tensor, Tensor]]:
+        """Packed weights with partial gradients [parts, rows, ...]."""
+        pairs = [(self.w, self.dw), (self.b, self.db)]
+        if self.dnorm is not None and self.gamma is not None and self.beta is not None:
+            rows, batch = self.inputs.shape[:2]
+            for own, by_sample in zip((self.gamma, self.beta), self.dnorm, strict=True):
+                pairs.append((own, by_sample.view(rows, batch, -1).sum(1)[None]))
+        return pairs
+
+
+class DenseLink:
+    """One linear layer with its ReLU, for all rows."""
+
+    def __init__(self, link: Dense, inputs: Tensor, image: tuple[int, int, int] | None) -> None:
+        rows, batch, features = inputs.shape
+        self.link, self.inputs, self.image = link, inputs, image
+        self.w = inputs.new_zeros(rows, features, link.layer.out_features)
+        self.b = inputs.new_zeros(rows, 1, link.layer.out_features)
+        self.out = inputs.new_zeros(rows, batch, link.layer.out_features)
+
+    def named(self) -> dict[str, Tensor]:
+        """Views of the packed weights under the module's names and in its shapes."""
+        name = self.link.name
+        weight = self.w.transpose(1, 2)
+        if (
+            self.image is not None
+        ):  # features of the module are (channel, pixel), ours (pixel, channel)
+            real, pixels, channels = self.image
+            weight = self.w.view(len(self.w), pixels, channels, -1)[:, :, :real].permute(0, 3, 2, 1)
+        return {f"{name}.weight": weight, f"{name}.bias": self.b[:, 0]}
+
+    def forward(self) -> None:
+        torch.baddbmm(self.b, self.inputs, self.w, out=self.out)
+        if self.link.relu:
+            self.out.relu_()
+
+    def allow_backward(self) -> None:
+        """Make the buffers that only training needs."""
+        self.dw, self.db = torch.zeros_like(self.w)[None], torch.zeros_like(self.b)[None]
+
+    def backward(self, dout: Tensor, dinputs: Tensor | None, weights: bool) -> None:
+        if self.link.relu:
+            dout.mul_(self.out > 0)
+        if dinputs is not None:
+            torch.bmm(dout, self.w.transpose(1, 2), out=dinputs)
+        if weights:
+            torch.bmm(self.inputs.transpose(1, 2), dout, out=self.dw[0])
+            torch.sum(dout, 1, keepdim=True, out=self.db[0])
+
+    def gradients(self) -> list[tuple[Tensor, Tensor]]:
+        """Packed weights with partial gradients [parts, rows, ...]."""
+        return [(self.w, self.dw), (self.b, self.db)]
+
+
+class Network:
+    """All links of a chain for some rows and a batch, reading samples of a pool."""
+
+    def __init__(
+        self, chain: list[Link], layout: Layout, pool: Pool, rows: int, batch: int, precision: str
+    ) -> None:
+        self.layout, self.pool = layout, pool
+        device = pool.inputs.device
+        self.flat = torch.zeros(rows, layout.size, device=device)
+        self.ids = torch.zeros(rows, batch, dtype=torch.int64, device=device)
+        mean, std = torch.tensor(pool.mean, device=device), torch.tensor(pool.std, device=device)
+        self.scale, self.offset = 1 / (255 * std), -mean / std
+        real, height, width = pool.inputs.shape[1:]
+        channels = convolution.padded(real)
+        self.x = torch.zeros(rows, batch, height, width, channels, device=device)
+        self.links: list[ConvolutionLink | DenseLink] = []
+        here, image = self.x, None
+        for link in chain:
+            if isinstance(link, Convolution):
+                made = ConvolutionLink(link, here, real, PRECISIONS[precision])
+                self.links.append(made)
+                here, real = made.out, link.layer.out_channels
+                image = (real, here.shape[2] * here.shape[3], here.shape[4])
+            else:
+                dense = DenseLink(link, here.view(rows, batch, -1), image)
+                self.links.append(dense)
+                here, image = dense.out, None
+        self.logits = here
+
+    def load(self) -> None:
+        """Pack the flat rows into the links."""
+        flat = self.layout.unflatten(self.flat)
+        for name, packed in self._named().items():
+            packed.copy_(flat[name].view(packed.shape))
+
+    def store(self) -> None:
+        """Unpack the links into the flat rows."""
+        flat = self.layout.unflatten(self.flat)
+        for name, packed in self._named().items():
+            flat[name].view(packed.shape).copy_(packed)
+
+    def _named(self) -> dict[str, Tensor]:
+        return {name: view for link in self.links for name, view in link.named().items()}
+
+    def forward(self, ids: Tensor | None = None) -> None:
+        """Logits of the samples `ids` [rows, batch] (default: the buffer)."""
+        ids = self.ids if ids is None else ids
+        samples.gather(self.pool.inputs, ids, self.scale, self.offset, self.x)
+        for link in self.links:
+            link.forward()
+
+    def allow_training(self, part: set[str], optimizer: Optimizer) -> None:
+        """Make the buffers that only training needs; only links in `part` will change."""
+        self.optimizer = optimizer
+        self.changes = [any(name in part for name in link.named()) for link in self.links]
+        self.lowest = self.changes.index(True) if any(self.changes) else len(self.links)
+        for link in self.links[self.lowest :]:
+            link.allow_backward()
+        self.dlogits = torch.zeros_like(self.logits)
+        self.dinputs = [torch.zeros_like(link.inputs) for link in self.links[self.lowest + 1 :]]
+        self.memory = {
+            (number, place): optimizer.memory(own)
+            for number in range(self.lowest, len(self.links))
+            if self.changes[number]
+            for place, (own, _) in enumerate(self.links[number].gradients())
+        }
+
+    def step(self, ids: Tensor, lr: Tensor, number: Tensor) -> None:
+        """One step of gradient descent of every row on its batch; rows at lr 0 stand still."""
+        self.forward(ids)
+        loss.cross_entropy_gradient(self.logits, self.pool.targets, ids, self.dlogits)
+        dout = self.dlogits
+        for place in range(len(self.links) - 1, self.lowest - 1, -1):
+            link = self.links[place]
+            below = self.dinputs[place - self.lowest - 1] if place > self.lowest else None
+            link.backward(dout.view(link.out.shape), below, self.changes[place])
+            if below is not None:
+                dout = below
+        for place in range(self.lowest, len(self.links)):
+            if self.changes[place]:
+                self._change(place, lr, number)
+
+    def _change(self, place: int, lr: Tensor, number: Tensor) -> None:
+        for slot, (own, partial) in enumerate(self.links[place].gradients()):
+            if isinstance(self.optimizer, SGD) and not self.optimizer.momentum:
+                update.descend(own, partial, lr, self.optimizer.weight_decay)
+            else:
+                rate = lr.view(-1, *[1] * (own.ndim - 1))
+                gradient = partial[0] if len(partial) == 1 else partial.sum(0)
+                self.optimizer.step(own, gradient, self.memory[place, slot], number, rate)
+
+    def forget(self) -> None:
+        """Reset the optimizer's memory."""
+        for slots in self.memory.values():
+            for slot in slots:
+                slot.zero_()
+
+
+def _padding(layer: torch.nn.Conv2d) -> tuple[int, int]:
+    if layer.padding == "same":
+        return layer.kernel_size[0] // 2, layer.kernel_size[1] // 2
+    if layer.padding == "valid":
+        return 0, 0
+    height, width = layer.padding
+    return int(height), int(width)

@@ -1,0 +1,41 @@
+"""An algorithm of your own: keep the head at home, average the core with random peers."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import coterie as ct
+
+
+@ct.algorithms.register("stay-home")
+@dataclass(frozen=True)
+class StayHome(ct.Algorithm):
+    """Average cores with random peers; heads never leave."""
+
+    degree: int = 4  # neighbors a round
+
+    def start(self, nodes):
+        return ct.State(nodes.initial_params())
+
+    def round(self, t, state, nodes):
+        params = nodes.train(state.params, t)
+        core, head = params[:, nodes.layout.core], params[:, nodes.layout.head]
+        inbox = yield ct.Send({"core": core}, along=nodes.graph(ct.regular(self.degree), t))
+        return ct.State(torch.cat([ct.mix(core, inbox, "core"), head], dim=1))
+
+    def personal(self, state, nodes):
+        return state.params
+
+
+rounds = int(os.environ.get("COTERIE_EXAMPLE_ROUNDS", "40"))
+config = ct.Config(
+    experiment={"seeds": [1], "rounds": rounds},
+    algorithm=[{"name": "local"}, {"name": "stay-home"}],
+)
+for result in ct.run(config, Path(tempfile.mkdtemp()) / "run")["results"]:
+    print(
+        f"{result['label']:<10} {result['accuracy_all']:5.1f} %  {result['bytes_per_node']:.0f} B"
+    )

@@ -1,0 +1,3 @@
+from ..world import one_thread
+
+__all__ = ["one_thread"]
