@@ -72,6 +72,7 @@ class PartRun:
         self.metrics: list[Metrics] = []  # latest, one per replica
         self.before: list[Metrics] | None = None  # before the final all-reduce
         self.choices: list[NDArray[np.int64]] | None = None  # latest written, one per replica
+        self.pending: list[tuple[int, torch.Tensor]] = []  # choices not yet fetched from the device
         self.seconds = 0.0
 
     def _file(self, suffix: str) -> Path:
@@ -89,6 +90,7 @@ class PartRun:
             self._round(t)
             if self.watch.stop() and t + 1 < self.rounds:
                 self._save(t + 1)
+                self._evaluate(t + 1, "round")  # after the checkpoint: a resumed run forgets it
                 raise Stopped(self._results(t + 1))
         results = self._end()
         done = {"rounds": self.rounds, "results": results}
@@ -115,15 +117,16 @@ class PartRun:
         self.journal.cut(note["records"])
         self.seconds = note["seconds"]
         self.metrics = note["metrics"]
-        self.choices = self._chosen()
+        chosen = self._chosen()
+        self.choices = None if chosen is None else self._by_replica(chosen)
         return int(note["round"])
 
     def _round(self, t: int) -> None:
         started = time.perf_counter()
         self.simulation.round(t)
         done = t + 1
-        self._record_choices(done)
-        if done < self.rounds and done % self.config.evaluate.every == 0:
+        self._note_choices(done)
+        if done % self.config.evaluate.every == 0:
             self._evaluate(done, "round")
         self.seconds += time.perf_counter() - started
         every = self.config.runtime.checkpoint_every or self.config.evaluate.every
@@ -134,7 +137,8 @@ class PartRun:
     def _end(self) -> list[Metrics]:
         """The last evaluation, and another one after the algorithm's final program."""
         started = time.perf_counter()
-        self._evaluate(self.rounds, "round")
+        if self.rounds % self.config.evaluate.every or not self.metrics:
+            self._evaluate(self.rounds, "round")
         sent = self.simulation.exchange.sent.clone()
         if self.simulation.finish(self.rounds):
             self.before = self.metrics
@@ -146,6 +150,7 @@ class PartRun:
         return self._results(self.rounds)
 
     def _save(self, done: int) -> None:
+        self._write_choices()
         note = {
             "round": done,
             "records": self.journal.sync(),
@@ -169,27 +174,38 @@ class PartRun:
             for replica, names in zip(self.part.replicas, self.part.clusters, strict=True)
         ]
 
-    def _chosen(self) -> list[NDArray[np.int64]] | None:
-        """What every node chose last, by replica, where the algorithm's state has a `choice`."""
+    def _chosen(self) -> torch.Tensor | None:
+        """What every node chose last, where the algorithm's state has a `choice`."""
         if not hasattr(self.simulation.states[0], "choice"):
             return None
-        choice = torch.cat([state.choice for state in self.simulation.states]).cpu().numpy()
-        return list(choice.reshape(len(self.part.replicas), self.part.nodes.n))
+        return torch.cat([state.choice for state in self.simulation.states])
 
-    def _record_choices(self, done: int) -> None:
-        """Write the choices of the replicas in which somebody changed its mind."""
+    def _by_replica(self, choice: torch.Tensor) -> list[NDArray[np.int64]]:
+        return list(choice.cpu().numpy().reshape(len(self.part.replicas), self.part.nodes.n))
+
+    def _note_choices(self, done: int) -> None:
+        """Keep the choices of a round; they are fetched together, so that a GPU need not wait."""
         chosen = self._chosen()
-        if chosen is None:
-            return
-        self.journal.append(
-            {"kind": "choice", **self._where(replica), "round": done, "choice": row.tolist()}
-            for number, (replica, row) in enumerate(zip(self.part.replicas, chosen, strict=True))
-            if self.choices is None or not np.array_equal(row, self.choices[number])
-        )
-        self.choices = chosen
+        if chosen is not None:
+            self.pending.append((done, chosen))
+
+    def _write_choices(self) -> None:
+        """Write the choices of the replicas in which somebody changed its mind."""
+        for done, choice in self.pending:
+            chosen = self._by_replica(choice)
+            self.journal.append(
+                {"kind": "choice", **self._where(replica), "round": done, "choice": row.tolist()}
+                for number, (replica, row) in enumerate(
+                    zip(self.part.replicas, chosen, strict=True)
+                )
+                if self.choices is None or not np.array_equal(row, self.choices[number])
+            )
+            self.choices = chosen
+        self.pending = []
 
     def _evaluate(self, done: int, phase: str) -> None:
         """Test every node's personal model, record it, and keep the metrics."""
+        self._write_choices()
         scores = [
             nodes.test(self.part.algorithm.personal(state, nodes))
             for state, nodes in zip(self.simulation.states, self.simulation.blocks, strict=True)

@@ -36,6 +36,4 @@ config = ct.Config(
     algorithm=[{"name": "local"}, {"name": "stay-home"}],
 )
 for result in ct.run(config, Path(tempfile.mkdtemp()) / "run")["results"]:
-    print(
-        f"{result['label']:<10} {result['accuracy_all']:5.1f} %  {result['bytes_per_node']:.0f} B"
-    )
+    print(f"{result['label']:<10} {result['accuracy_all']:5.1f} %")

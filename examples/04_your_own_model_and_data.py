@@ -35,6 +35,4 @@ if __name__ == "__main__":
         algorithm=[{"name": "local"}, {"name": "epidemic"}],
     )
     for result in coterie.run(config, Path(tempfile.mkdtemp()) / "run")["results"]:
-        print(
-            result["label"], {name: round(value, 1) for name, value in result["accuracy"].items()}
-        )
+        print(f"{result['label']:<10} {result['accuracy_all']:5.1f} %")

@@ -21,6 +21,7 @@ def run(path: Path) -> bool:
                 **os.environ,
                 "PYTHONPATH": str(ROOT),
                 "COTERIE_EXAMPLE_ROUNDS": "2",
+                "OMP_NUM_THREADS": "1",
                 "TMPDIR": scratch,
             },
             capture_output=True,

@@ -6,7 +6,7 @@ Inside the runtimes a node is named by its key, replica * n + id; algorithms onl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -38,9 +38,10 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Listen:
-    """Send nothing, hear along this graph."""
+    """Send nothing, hear along this graph; `expect` gives the shapes of rows if nobody comes."""
 
     along: Graph
+    expect: Rows = field(default_factory=dict)  # name -> [any, ...]
 
 
 Message = Send | Fetch | Listen
@@ -109,24 +110,30 @@ class Inbox:
         """For every row of the block the sum of what it heard, times `weight` [E]: [m, ...]."""
         rows = self._rows[name]
         edges, filled = self._slots
+        uniform = weight is None and len(self._sender) == edges.numel()
         if weight is None:
             weight = rows.new_ones(len(self._sender))
-        table = torch.where(filled, _pad(weight.to(rows.dtype))[edges], 0)  # [m, D]
         if edges.shape[1] > DENSE_DEGREE:
-            return self._dense_sum(rows, table, edges, filled)
+            return self._dense_sum(rows, weight)
+        table = torch.where(filled, _pad(weight.to(rows.dtype))[edges], 0)  # [m, D]
         heard = _pad(self.sender)[edges]  # [m, D]
         total = rows.new_zeros(self._size, *rows.shape[1:])
         for slot in range(edges.shape[1]):  # in source order, without atomics: always the same bits
-            factor = table[:, slot].view(-1, *[1] * (rows.ndim - 1))
-            total += factor * rows[heard[:, slot]]
+            factor = _column(table[:, slot], rows)
+            part = factor * rows[heard[:, slot]]
+            # where nothing was heard the slot holds somebody's row, which may have diverged
+            total += part if uniform else torch.where(factor == 0, 0, part)
         return total
 
-    def _dense_sum(self, rows: Tensor, table: Tensor, edges: Tensor, filled: Tensor) -> Tensor:
+    def _dense_sum(self, rows: Tensor, weight: Tensor) -> Tensor:
         matrix = rows.new_zeros(self._size, len(rows))
-        receiver = torch.arange(self._size, device=rows.device)[:, None].expand_as(edges)
-        heard = _pad(self.sender)[edges]
-        matrix[receiver[filled], heard[filled]] = table[filled]
-        return (matrix @ rows.flatten(1)).view(self._size, *rows.shape[1:])
+        where = (self.receiver, self.sender)
+        matrix.index_put_(where, weight.to(rows.dtype), accumulate=True)
+        flat = rows.flatten(1)
+        broken = ~flat.isfinite()  # a diverged row reaches only those who heard it
+        total = matrix @ flat.masked_fill(broken, 0)
+        reached = (matrix != 0).to(rows.dtype) @ broken.to(rows.dtype) > 0
+        return total.masked_fill(reached, torch.nan).view(self._size, *rows.shape[1:])
 
     def count(self, keep: Tensor | None = None) -> Tensor:
         """How many rows each row of the block heard, or of those how many to `keep` [E]: [m]."""
@@ -207,7 +214,10 @@ def wanted(message: Message, keys: Tensor, n: int) -> tuple[Tensor, Tensor, Tens
     """
     if isinstance(message, Fetch):
         of = message.of.cpu()
-        place = torch.nonzero(of.flatten() >= 0).flatten()
+        if len(of) and of.numel() and int(of.max()) >= n:
+            raise ValueError(f"a Fetch asks node {int(of.max())}, but ids end at {n - 1}")
+        others = (of >= 0) & (of != (keys % n)[:, None])  # nobody asks itself
+        place = torch.nonzero(others.flatten()).flatten()
         row = place // max(of.shape[1], 1)
         source = keys[row] // n * n + of.flatten()[place]
         order = torch.argsort(source, stable=True)
@@ -223,8 +233,9 @@ def wanted(message: Message, keys: Tensor, n: int) -> tuple[Tensor, Tensor, Tens
 
 def deliver(message: Message, keys: Tensor, heard: Heard, n: int) -> Inbox:
     """The inbox of a block, given all rows that could have reached it."""
-    if not heard.rows and not isinstance(message, Listen):  # empty is legal: nobody, in my shapes
-        heard = Heard({name: rows[:0] for name, rows in message.rows.items()}, heard.key)
+    if not heard.rows:  # empty is legal: nobody, in the shapes that were expected
+        shapes = message.expect if isinstance(message, Listen) else message.rows
+        heard = Heard({name: rows[:0] for name, rows in shapes.items()}, heard.key)
     source, row, number = wanted(message, keys, n)
     first = torch.searchsorted(heard.key, source)
     count = torch.searchsorted(heard.key, source, right=True) - first
@@ -238,4 +249,15 @@ def deliver(message: Message, keys: Tensor, heard: Heard, n: int) -> Inbox:
             raise ValueError("Metropolis-Hastings weights need a graph, and a Fetch has none")
         return message.along.metropolis()[number[edge]]
 
-    return Inbox(heard, first[edge] + within, row[edge], len(keys), n, weight)
+    heard, sender = _only_heard(heard, first[edge] + within)
+    return Inbox(heard, sender, row[edge], len(keys), n, weight)
+
+
+def _only_heard(heard: Heard, sender: Tensor) -> tuple[Heard, Tensor]:
+    """Leave out rows that nobody in the block heard."""
+    used = torch.bincount(sender, minlength=len(heard.key)) > 0
+    if bool(used.all()):
+        return heard, sender
+    place = torch.cumsum(used, 0) - 1
+    rows = {name: rows[used.to(rows.device)] for name, rows in heard.rows.items()}
+    return Heard(rows, heard.key[used]), place[sender]

@@ -166,7 +166,8 @@ class Nodes:
         if steps is None and epochs is None:
             steps, epochs = (work.steps, None) if work.epochs is None else (None, work.epochs)
         if epochs is not None:
-            return torch.clamp((epochs * owned).long() // work.batch, min=1) * (owned > 0)
+            steps_each = torch.clamp((epochs * owned).long() // work.batch, min=1)
+            return steps_each * (owned > 0) * (epochs > 0)
         return torch.full_like(owned, steps or 0) * (owned > 0)
 
     def loss(

@@ -116,13 +116,18 @@ def _head_names(module: nn.Module, head: Sequence[str] | None) -> tuple[str, ...
 
 
 def _tensors(module: nn.Module) -> dict[str, tuple[Tensor, bool]]:
-    """Parameters and floating-point buffers by name, in the module's order."""
-    trained = dict(module.named_parameters())
-    return {
-        name: (tensor, name in trained)
-        for name, tensor in module.state_dict(keep_vars=True).items()
-        if tensor.is_floating_point()
+    """Parameters, then floating-point buffers, by name; a tensor with two names has one column.
+
+    A parameter that its author froze is kept and mixed like a buffer.
+    """
+    params = {name: (p, p.requires_grad) for name, p in module.named_parameters()}
+    kept = module.state_dict(keep_vars=True)  # without buffers that are not persistent
+    buffers = {
+        name: (buffer, False)
+        for name, buffer in module.named_buffers()
+        if buffer.is_floating_point() and name in kept
     }
+    return {**params, **buffers}
 
 
 def flat(module: nn.Module, layout: Layout) -> Tensor:

@@ -35,14 +35,17 @@ class Pool:
         values = self.inputs[ids].to(dtype)
         if self.inputs.dtype != torch.uint8:
             return values
-        scale, offset = self._affine(values)
+        scale, offset = (part.to(dtype) for part in self.affine)
         return values.mul_(scale).add_(offset)
 
-    def _affine(self, like: Tensor) -> tuple[Tensor, Tensor]:
+    @cached_property
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Scale and offset that normalise bytes, per channel, in float64."""
         shape = (-1, *[1] * (self.inputs.ndim - 2))
-        mean = like.new_tensor(self.mean).view(shape)
-        std = like.new_tensor(self.std).view(shape)
-        return 1 / (255 * std), -mean / std
+        mean = torch.tensor(self.mean, dtype=torch.float64).view(shape)
+        std = torch.tensor(self.std, dtype=torch.float64).view(shape)
+        device = self.inputs.device
+        return (1 / (255 * std)).to(device), (-mean / std).to(device)
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,10 @@ class Samples:
 
     def pick(self, positions: Tensor) -> Tensor:
         """Sample numbers of positions [m, k] within each row's segment."""
-        return self.index[self.start[:, None] + positions]
+        if not len(self.index):
+            return torch.zeros_like(positions)
+        where = self.start[:, None] + positions  # an empty segment at the end begins past the index
+        return self.index[where.clamp(max=len(self.index) - 1)]
 
     def all(self) -> tuple[Tensor, Tensor]:
         """Every sample of each row [m, longest], and which entries are real."""
@@ -81,18 +87,23 @@ class Samples:
 
         Only depends on the row's own key and count, never on the other rows of the block.
         """
-        count = self.count.clamp(min=1)
-        if not len(self) or not total:
-            return self.index.new_zeros(len(self), total)
-        owned = self.owned.clamp(min=1)
-        longest, passes = int(owned.max()), -(-total // int(owned.min()))
-        orders = [
-            self._order(seed, node, t, f"{stream}/{number}", longest) for number in range(passes)
-        ]
         run = torch.arange(total, device=self.start.device).expand(len(self), -1)
-        number, place = run // count[:, None], run % count[:, None]
-        positions = torch.stack(orders, dim=1).flatten(1).gather(1, number * longest + place)
+        count = self.count.clamp(min=1)[:, None]
+        number, place = run // count, run % count
+        positions = torch.zeros_like(run)
+        for turn, longest in enumerate(self._passes(total)):
+            order = self._order(seed, node, t, f"{stream}/{turn}", longest)
+            here = order.gather(1, place.clamp(max=longest - 1))
+            positions = torch.where(number == turn, here, positions)
         return self.pick(torch.where(self.count[:, None] > 0, positions, 0))
+
+    def _passes(self, total: int) -> list[int]:
+        """For each pass over the data, the most samples of a row that gets that far."""
+        owned = self.owned[self.owned > 0]
+        if not len(owned) or not total:
+            return []
+        turns = -(-total // int(owned.min()))
+        return [int(owned[owned * turn < total].max()) for turn in range(turns)]
 
     def _order(self, seed: Tensor, node: Tensor, t: int, purpose: str, longest: int) -> Tensor:
         words = draw(seed, purpose, t, node, longest)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 MAGIC = b"COT1"
 VERSION = 1
+KINDS = ("send", "offer", "ask")
 _PRELUDE = struct.Struct(">4sIQ")
 _WHERE = struct.Struct(">qqq")
 _DTYPES = {
@@ -70,9 +71,21 @@ def schema_of(rows: Mapping[str, Tensor]) -> Schema:
     return tuple((n, str(r.dtype).removeprefix("torch."), tuple(r.shape)) for n, r in rows.items())
 
 
+def unshared(rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rows as safetensors takes them: on the CPU, contiguous, no two in the same memory."""
+    made: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in rows.items():
+        plain = tensor.detach().cpu().contiguous()
+        memory = plain.untyped_storage().data_ptr()
+        made[name] = plain.clone() if memory in seen else plain
+        seen.add(memory)
+    return made
+
+
 def encode(frame: Frame) -> bytes:
     """A frame as bytes."""
-    rows = {name: tensor.detach().cpu().contiguous() for name, tensor in frame.rows.items()}
+    rows = unshared(frame.rows)
     header: bytes = msgpack.packb(
         {
             "version": VERSION,
@@ -125,6 +138,8 @@ def _header(data: bytes) -> dict[str, Any]:
         raise WireError("a header field has the wrong type")
     if header["version"] != VERSION:
         raise WireError(f"version {header['version']} is not {VERSION}")
+    if header["kind"] not in KINDS:
+        raise WireError(f"unknown kind {header['kind']!r:.40}")
     if len(header["run"]) != 16 or len(header["where"]) != _WHERE.size:
         raise WireError("a header field has the wrong length")
     return header
@@ -140,8 +155,10 @@ def _entry(entry: Any) -> tuple[str, str, tuple[int, ...]]:
     if not isinstance(entry, list) or len(entry) != 3:
         raise WireError("a schema entry is not (name, type, shape)")
     name, dtype, shape = entry
-    if not isinstance(name, str) or dtype not in _DTYPES or not isinstance(shape, list):
+    if not isinstance(name, str) or not isinstance(dtype, str) or not isinstance(shape, list):
         raise WireError(f"a schema entry is malformed: {entry!r:.80}")
+    if dtype not in _DTYPES:
+        raise WireError(f"the type of {name!r:.40} is unknown: {dtype!r:.40}")
     if len(shape) > 8 or any(type(size) is not int or size < 0 for size in shape):
         raise WireError(f"the shape of {name!r:.40} is malformed")
     return name, dtype, tuple(shape)

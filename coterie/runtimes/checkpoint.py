@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from coterie.errors import InputError
+from coterie.links.wire import unshared
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -37,8 +38,8 @@ def save(path: Path, states: list[Any], sent: Tensor, note: dict[str, Any]) -> N
     for field in dataclasses.fields(states[0]):
         rows = [getattr(state, field.name) for state in states]
         whole = rows[0] if _is_replica(field) else torch.cat(rows)
-        tensors["state." + field.name] = whole.detach().cpu().contiguous()
-    write_atomically(path, safetensors.torch.save(tensors, {"note": json.dumps(note)}))
+        tensors["state." + field.name] = whole
+    write_atomically(path, safetensors.torch.save(unshared(tensors), {"note": json.dumps(note)}))
 
 
 def read_note(path: Path) -> dict[str, Any]:
@@ -47,32 +48,45 @@ def read_note(path: Path) -> dict[str, Any]:
         with safetensors.safe_open(str(path), framework="pt") as file:
             note: dict[str, Any] = json.loads(file.metadata()["note"])
             return note
-    except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
-        raise InputError(f"the checkpoint {path} cannot be read: {error}") from None
+    except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+        raise _unreadable(path, error) from None
 
 
 def load(path: Path, like: list[Any]) -> tuple[list[Any], Tensor]:
     """The states of all blocks, in the shapes of `like`, and the traffic so far."""
     try:
         tensors = safetensors.torch.load(path.read_bytes())
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise InputError(f"the checkpoint {path} cannot be read: {error}") from None
-    states = []
-    start = 0
-    for state in like:
-        values = {}
-        size = 0
-        for field in dataclasses.fields(state):
-            mine = getattr(state, field.name)
-            whole = tensors.get("state." + field.name)
-            if whole is None or whole.shape[1:] != mine.shape[1:]:
-                raise InputError(f"the checkpoint {path} belongs to another configuration")
-            size = size if _is_replica(field) else len(mine)
-            part = whole if _is_replica(field) else whole[start : start + size]
-            values[field.name] = part.to(mine.device, mine.dtype)
-        states.append(type(state)(**values))
-        start += size
-    return states, tensors["sent"]
+        sent = tensors["sent"]
+    except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
+        raise _unreadable(path, error) from None
+    fields = {
+        field.name: _split(tensors, field, like, path) for field in dataclasses.fields(like[0])
+    }
+    states = [
+        type(state)(**{name: parts[number] for name, parts in fields.items()})
+        for number, state in enumerate(like)
+    ]
+    return states, sent
+
+
+def _split(
+    tensors: dict[str, Tensor], field: dataclasses.Field[Any], like: list[Any], path: Path
+) -> list[Tensor]:
+    """A field of every block's state."""
+    whole = tensors.get("state." + field.name)
+    mine = [getattr(state, field.name) for state in like]
+    replica = _is_replica(field)
+    rows = len(mine[0]) if replica else sum(len(part) for part in mine)
+    if whole is None or whole.shape != (rows, *mine[0].shape[1:]):
+        raise InputError(f"the checkpoint {path} belongs to another configuration")
+    parts = [whole] * len(mine) if replica else whole.split([len(part) for part in mine])
+    return [part.to(own.device, own.dtype) for part, own in zip(parts, mine, strict=True)]
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    return InputError(
+        f"the checkpoint {path} cannot be read ({error}); delete it to compute that part afresh"
+    )
 
 
 def _is_replica(field: dataclasses.Field[Any]) -> bool:

@@ -29,6 +29,9 @@ class Exchange(abc.ABC):
     def count(self, keys: Tensor, message: Message, heard: Heard) -> None:
         """Count what reaches a block, each copy at its sender, and each question at its asker."""
         source, row, _ = wanted(message, keys, self.n)
+        if isinstance(message, Fetch):  # a peer that is asked twice answers once
+            pairs = torch.unique(torch.stack([source, row]), dim=1)
+            source, row = pairs[0].contiguous(), pairs[1].contiguous()
         rows = torch.searchsorted(heard.key, source, right=True)
         rows -= torch.searchsorted(heard.key, source)
         kind = "offer" if isinstance(message, Fetch) else "send"
@@ -78,7 +81,7 @@ class FrameExchange(Exchange):
     ) -> list[Inbox]:
         offers = {int(k): outgoing(m, k) for m, k in zip(messages, keys, strict=True)}
         for key, message in zip(keys, messages, strict=True):
-            for source in wanted(message, key, self.n)[0].tolist():
+            for source in dict.fromkeys(wanted(message, key, self.n)[0].tolist()):
                 if isinstance(message, Fetch):
                     self._post(t, step, int(key), source, "ask", {})
                 if source in offers and len(offers[source].key):
@@ -108,6 +111,9 @@ def _merge(parts: list[Heard]) -> Heard:
         return parts[0]
     if not parts:
         return Heard({}, torch.empty(0, dtype=torch.int64))
+    if any(set(part.rows) != set(parts[0].rows) for part in parts):
+        names = sorted({name for part in parts for name in part.rows})
+        raise RuntimeError(f"blocks sent different names in one superstep: {', '.join(names)}")
     key = torch.cat([part.key for part in parts])
     order = torch.argsort(key, stable=True)
     rows = {name: torch.cat([p.rows[name] for p in parts]) for name in parts[0].rows}

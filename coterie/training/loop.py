@@ -86,7 +86,7 @@ class LoopEngine(Engine):
     def _train_row(self, module: nn.Module, row: Tensor, work: Work, number: int) -> Tensor:
         """The row after its steps of gradient descent."""
         steps, batch = int(work.steps[number]), work.batch
-        if not steps:
+        if not steps or not self.task.part(work.part):
             return row
         leaves, pull = self._load(module, row, work, number)
         memory = [self.optimizer.memory(leaf) for leaf in leaves.values()]
@@ -97,7 +97,9 @@ class LoopEngine(Engine):
             now = slice(step * batch, (step + 1) * batch)
             x, y = inputs[now], targets[now]
             loss = self.task.objective.losses(module(x), x, y).mean()
-            gradients = torch.autograd.grad(loss, list(leaves.values()))
+            gradients = torch.autograd.grad(
+                loss, list(leaves.values()), allow_unused=True, materialize_grads=True
+            )
             with torch.no_grad():
                 count = torch.tensor(step + 1, dtype=self.dtype)
                 for (name, leaf), gradient, slots in zip(
@@ -105,7 +107,12 @@ class LoopEngine(Engine):
                 ):
                     gradient = pull.corrected(name, leaf, gradient)
                     self.optimizer.step(leaf, gradient, slots, count, work.lr[number])
-        return flat(module, self.layout)
+        after = flat(module, self.layout)
+        if work.part is not None:  # running statistics of frozen layers stay
+            kept = row.clone()
+            kept[work.part] = after[work.part]
+            return kept
+        return after
 
     def _load(
         self, module: nn.Module, row: Tensor, work: Work, number: int

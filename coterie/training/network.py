@@ -8,7 +8,7 @@ from torch import Tensor
 from coterie.core.params import Layout
 from coterie.core.samples import Pool
 from coterie.training.chain import Convolution, Dense, Link
-from coterie.training.kernels import activation, convolution, loss, samples, update
+from coterie.training.kernels import activation, convolution, dense, loss, samples, update
 from coterie.training.optimizers import SGD, Optimizer
 
 PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
@@ -103,16 +103,18 @@ class ConvolutionLink:
         if self.dnorm is not None and self.gamma is not None and self.beta is not None:
             rows, batch = self.inputs.shape[:2]
             for own, by_sample in zip((self.gamma, self.beta), self.dnorm, strict=True):
-                pairs.append((own, by_sample.view(rows, batch, -1).sum(1)[None]))
+                pairs.append((own, by_sample.view(rows, batch, -1).transpose(0, 1)))
         return pairs
 
 
 class DenseLink:
     """One linear layer with its ReLU, for all rows."""
 
-    def __init__(self, link: Dense, inputs: Tensor, image: tuple[int, int, int] | None) -> None:
+    def __init__(
+        self, link: Dense, inputs: Tensor, image: tuple[int, int, int] | None, precision: str
+    ) -> None:
         rows, batch, features = inputs.shape
-        self.link, self.inputs, self.image = link, inputs, image
+        self.link, self.inputs, self.image, self.precision = link, inputs, image, precision
         self.w = inputs.new_zeros(rows, features, link.layer.out_features)
         self.b = inputs.new_zeros(rows, 1, link.layer.out_features)
         self.out = inputs.new_zeros(rows, batch, link.layer.out_features)
@@ -129,9 +131,7 @@ class DenseLink:
         return {f"{name}.weight": weight, f"{name}.bias": self.b[:, 0]}
 
     def forward(self) -> None:
-        torch.baddbmm(self.b, self.inputs, self.w, out=self.out)
-        if self.link.relu:
-            self.out.relu_()
+        dense.forward(self.inputs, self.w, self.b, self.out, self.link.relu, self.precision)
 
     def allow_backward(self) -> None:
         """Make the buffers that only training needs."""
@@ -161,8 +161,7 @@ class Network:
         device = pool.inputs.device
         self.flat = torch.zeros(rows, layout.size, device=device)
         self.ids = torch.zeros(rows, batch, dtype=torch.int64, device=device)
-        mean, std = torch.tensor(pool.mean, device=device), torch.tensor(pool.std, device=device)
-        self.scale, self.offset = 1 / (255 * std), -mean / std
+        self.scale, self.offset = (part.flatten().float() for part in pool.affine)
         real, height, width = pool.inputs.shape[1:]
         channels = convolution.padded(real)
         self.x = torch.zeros(rows, batch, height, width, channels, device=device)
@@ -175,9 +174,9 @@ class Network:
                 here, real = made.out, link.layer.out_channels
                 image = (real, here.shape[2] * here.shape[3], here.shape[4])
             else:
-                dense = DenseLink(link, here.view(rows, batch, -1), image)
-                self.links.append(dense)
-                here, image = dense.out, None
+                last = DenseLink(link, here.view(rows, batch, -1), image, PRECISIONS[precision])
+                self.links.append(last)
+                here, image = last.out, None
         self.logits = here
 
     def load(self) -> None:

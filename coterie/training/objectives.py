@@ -41,7 +41,8 @@ class Regression(Objective):
     """Mean squared error against the targets."""
 
     def losses(self, outputs: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        return (outputs - targets.view_as(outputs)).square().flatten(1).mean(1)
+        apart = outputs - targets.view_as(outputs)
+        return apart.square().reshape(len(outputs), -1).mean(1)
 
 
 @objectives.register("reconstruction")

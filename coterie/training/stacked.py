@@ -85,7 +85,7 @@ class StackedEngine(Engine):
         ragged = bool((work.steps != steps).any())
         for step in range(steps):
             if ragged or not step:
-                program.pace(work.lr * (work.steps > step))
+                program.pace(work.lr, work.steps > step)
             program.advance(work.order[:, step * work.batch : (step + 1) * work.batch])
         return program.rows.clone()
 
@@ -142,6 +142,8 @@ class _Steps:
         self.pool = work.samples.pool
         self.rows = torch.empty(rows, layout.size, device=engine.device, dtype=engine.dtype)
         self.lr = torch.empty(rows, device=engine.device, dtype=engine.dtype)
+        self.moving = torch.zeros(rows, device=engine.device, dtype=torch.bool)
+        self.buffers = task.moving_buffers(work.part)
         self.ids = torch.empty(rows, work.batch, device=engine.device, dtype=torch.int64)
         self.number = torch.empty((), device=engine.device, dtype=engine.dtype)
         self.correction = None if work.correction is None else torch.empty_like(self.rows)
@@ -167,9 +169,10 @@ class _Steps:
         if self.anchor is not None:
             self.anchor.copy_(params if work.anchor is None else work.anchor)
 
-    def pace(self, lr: Tensor) -> None:
-        """Set the learning rate of every row; rows at 0 stand still."""
-        self.lr.copy_(lr)
+    def pace(self, lr: Tensor, moving: Tensor) -> None:
+        """Set the learning rate of every row, and which rows still have steps to do."""
+        self.lr.copy_(lr * moving)
+        self.moving.copy_(moving)
 
     def advance(self, ids: Tensor) -> None:
         """One step of every row on its batch."""
@@ -209,9 +212,9 @@ class _Steps:
                 gradient = gradient + self.proximal * (leaf - anchors[name])
             lr = self.lr.view(-1, *[1] * (leaf.ndim - 1))
             self.engine.optimizer.step(leaf, gradient, self.memory[name], self.number, lr)
-        for name, value in buffers.items():
-            moving = (self.lr != 0).view(-1, *[1] * (value.ndim - 1))
-            self.rest[name].copy_(torch.where(moving, value, self.rest[name]))
+        for name in self.buffers:
+            moving = self.moving.view(-1, *[1] * (buffers[name].ndim - 1))
+            self.rest[name].copy_(torch.where(moving, buffers[name], self.rest[name]))
 
 
 def rows_of(work: Work, rows: slice) -> Work:

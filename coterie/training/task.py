@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from coterie.core.params import Column, Layout
 from coterie.errors import InputError
@@ -31,6 +32,15 @@ class Task:
         """The trained columns within a part (None: of the whole model)."""
         mask = self.layout.trained(columns)
         return [c for c in self.layout.columns if c.trained and bool(mask[c.start : c.stop].all())]
+
+    def moving_buffers(self, columns: slice | None) -> list[str]:
+        """The names of the buffers within a part: they move with the layers that train."""
+        first, last = (0, self.layout.size) if columns is None else (columns.start, columns.stop)
+        return [
+            c.name
+            for c in self.layout.columns
+            if not c.trained and first <= c.start and c.stop <= last
+        ]
 
     def template(self) -> nn.Module:
         """A private copy of the module: functional calls swap tensors inside it."""
@@ -55,12 +65,15 @@ class Task:
 
 def check_module(module: nn.Module) -> None:
     """Refuse layers whose state or randomness would live outside the rows."""
-    dropout = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
     for name, layer in module.named_modules():
-        if isinstance(layer, dropout) and layer.p:
+        if isinstance(layer, _DropoutNd) and layer.p:
             raise InputError(
                 f"layer {name!r} is a dropout with p={layer.p}: it draws from a global generator, "
                 "so the same seed would not give the same run; use p=0 or remove it"
+            )
+        if isinstance(layer, nn.RReLU):
+            raise InputError(
+                f"layer {name!r} is an RReLU, which draws from a global generator; use LeakyReLU"
             )
         if isinstance(layer, _BatchNorm) and layer.momentum is None:
             raise InputError(

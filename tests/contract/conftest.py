@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.contract.command import Command
+
+torch.set_num_threads(1)  # tests run side by side, and threads that wait for a core cost seconds
 
 
 @pytest.fixture

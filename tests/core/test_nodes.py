@@ -88,7 +88,6 @@ def test_work_in_epochs_holds_unless_a_call_asks_for_steps() -> None:
     assert nodes._steps(3, None).tolist() == [3, 3, 3, 0, 3]
 
 
-@pytest.mark.xfail(strict=True, reason="Nodes._steps clamps epochs=0 to one step")
 def test_no_epochs_are_no_steps() -> None:
     assert World().nodes()._steps(None, 0).tolist() == [0] * 5
 

@@ -68,9 +68,6 @@ def test_rows_without_samples_do_not_disturb_the_others() -> None:
     assert ids[2, :3].tolist() == [4, 5, 6]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Samples.pick reads index[start] of an empty segment at the very end"
-)
 @pytest.mark.parametrize("counts", [(4, 3, 0), (0, 0, 0)])
 def test_the_last_row_may_be_without_samples(counts: tuple[int, ...]) -> None:
     pool = make_pool(size=max(sum(counts), 1))

@@ -83,9 +83,6 @@ def test_rows_need_not_be_contiguous() -> None:
     assert all(torch.equal(got[name], sent[name]) for name in sent)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="encode: safetensors refuses tensors that share memory (RuntimeError)"
-)
 def test_two_names_may_hold_the_same_tensor() -> None:
     rows = torch.randn(1, 4)
     got = decode(encode(frame({"params": rows, "core": rows[:, :2]}))).rows
@@ -162,7 +159,7 @@ def test_limits_are_those_of_the_reader() -> None:
         (b"", "unreadable header"),
         (header(schema=[["x", "float32"]]), "not \\(name, type, shape\\)"),
         (header(schema=["x"]), "not \\(name, type, shape\\)"),
-        (header(schema=[["x", "complex64", [1]]]), "malformed"),
+        (header(schema=[["x", "complex64", [1]]]), "unknown"),
         (header(schema=[[1, "float32", [1]]]), "malformed"),
         (header(schema=[["x", "float32", 1]]), "malformed"),
         (header(schema=[["x", "float32", [-1]]]), "malformed"),
@@ -176,14 +173,12 @@ def test_a_malformed_header_is_refused(bad: Any, words: str) -> None:
         decode(pack(bad))
 
 
-@pytest.mark.xfail(strict=True, reason="_entry: `dtype not in _DTYPES` hashes what came: TypeError")
 @pytest.mark.parametrize("dtype", [[], {}])
 def test_a_type_that_is_no_string_is_refused(dtype: Any) -> None:
     with pytest.raises(WireError):
         decode(pack(header(schema=[["x", dtype, [1]]])))
 
 
-@pytest.mark.xfail(strict=True, reason="_header takes any string as kind")
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(WireError):
         decode(pack(header(kind="order")))

@@ -71,7 +71,6 @@ def test_dropout_is_refused(layer: nn.Module) -> None:
         World(build=lambda: nn.Sequential(nn.Linear(10, 3), layer)).engine()
 
 
-@pytest.mark.xfail(strict=True, reason="check_module does not know these random layers")
 @pytest.mark.parametrize("layer", [nn.FeatureAlphaDropout(0.5), nn.RReLU()])
 def test_other_layers_that_draw_from_a_global_generator_are_refused(layer: nn.Module) -> None:
     with pytest.raises(InputError):

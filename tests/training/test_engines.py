@@ -17,7 +17,7 @@ from coterie.models.convolutional import SmallCNN
 from coterie.models.registry import Shape
 from coterie.training.objectives import Reconstruction, Regression
 from coterie.training.optimizers import SGD, Adam
-from coterie.training.stacked import StackedEngine
+from coterie.training.stacked import StackedEngine, _Steps
 
 from ..world import PATHS, World, mlp, normed
 
@@ -234,10 +234,6 @@ def test_the_part_that_does_not_train_stays_bit_for_bit(
     assert (after[:, moving] != params[:, moving]).any(1).all()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Work.part: 'columns that may change', but running statistics outside it move",
-)
 @pytest.mark.parametrize("path", PATHS)
 def test_the_running_statistics_of_a_frozen_core_stay(path: str) -> None:
     nodes = replace(NORMED, path=path).nodes()
@@ -274,9 +270,6 @@ def test_a_learning_rate_of_zero_freezes_the_parameters(path: str) -> None:
     assert torch.equal(nodes.train(params, 0)[[0, 2]], params[[0, 2]])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_Steps._step takes lr == 0 for 'has run out'; LoopEngine does not"
-)
 def test_the_engines_agree_about_buffers_at_a_learning_rate_of_zero() -> None:
     loop, stacked = (
         replace(NORMED, path=path, work=LocalWork(4, 3, None, 0.0)).nodes() for path in PATHS
@@ -327,6 +320,20 @@ def test_one_call_does_not_remember_the_last(path: str) -> None:
     assert torch.allclose(nodes.train(params, 0), first, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("optimizer", [SHAKY, Adam()])
+def test_steps_that_are_kept_for_the_next_call_begin_afresh(optimizer: Any) -> None:
+    nodes = World(optimizer=optimizer).nodes()
+    params = nodes.initial_params()
+    order = nodes.train_data.shuffled(nodes.seed, nodes.ids, 0, "train", 4)
+    work = Work(nodes.train_data, order, torch.ones(5, dtype=torch.int64), 4, nodes.lr)
+    steps = _Steps(nodes.population.engine, 5, work)  # as on a GPU, where they are replayed
+    for _ in range(2):
+        steps.begin(params, work)
+        steps.pace(work.lr, work.steps > 0)
+        steps.advance(order)
+        assert torch.allclose(steps.rows, nodes.train(params, 0, steps=1), rtol=0, atol=1e-14)
+
+
 class Shortcut(nn.Module):
     """Has a layer that the forward pass never uses."""
 
@@ -341,12 +348,7 @@ class Shortcut(nn.Module):
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(
-            "loop",
-            marks=pytest.mark.xfail(
-                strict=True, reason="LoopEngine: autograd.grad without allow_unused raises"
-            ),
-        ),
+        "loop",
         "stacked",
     ],
 )
@@ -371,9 +373,6 @@ class Tied(nn.Module):
         return self.second(torch.tanh(self.first(x)))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="params._tensors: a tied weight is two columns, the second a buffer"
-)
 def test_the_engines_agree_about_tied_weights() -> None:
     loop, stacked = (World(path=path, build=Tied).nodes() for path in PATHS)
     params = loop.initial_params()
@@ -386,7 +385,6 @@ def half_frozen() -> nn.Module:
     return module
 
 
-@pytest.mark.xfail(strict=True, reason="params._tensors trains parameters without requires_grad")
 @pytest.mark.parametrize("path", PATHS)
 def test_a_layer_that_its_author_froze_stays(path: str) -> None:
     nodes = World(path=path, build=half_frozen).nodes()
@@ -398,12 +396,7 @@ def test_a_layer_that_its_author_froze_stays(path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(
-            "loop",
-            marks=pytest.mark.xfail(
-                strict=True, reason="LoopEngine: autograd.grad of no inputs raises"
-            ),
-        ),
+        "loop",
         "stacked",
     ],
 )
@@ -424,7 +417,6 @@ class OneValue(nn.Module):
         return self.layer(x).sum(1)
 
 
-@pytest.mark.xfail(strict=True, reason="Regression.losses flattens axis 1 of outputs [B]")
 @pytest.mark.parametrize("path", PATHS)
 def test_a_regression_may_give_one_number_a_sample(path: str) -> None:
     nodes = World(path=path, build=OneValue, objective=Regression(), classes=0).nodes()

@@ -68,41 +68,42 @@ def _forward(
     c = group * CG + tl.arange(0, CG)
     p = tl.arange(0, BP)
     real = (p < P)[:, None]
-    corner = _corner(p, image, H, W, OW, WINDOW)
-    scale = tl.full((1, CG), 1.0, tl.float32)
-    shift = tl.full((1, CG), 0.0, tl.float32)
+    at = y_ptr + _corner(p, image, H, W, OW, WINDOW)[:, None] * C + c[None, :]
+    a = tl.load(at, mask=real, other=0.0)
+    if WINDOW == 2:
+        b = tl.load(at + C, mask=real, other=0.0)
+        d = tl.load(at + W * C, mask=real, other=0.0)
+        e = tl.load(at + W * C + C, mask=real, other=0.0)
     if NORM:
-        # every input pixel counts, also those that no pooling window covers
-        i = tl.arange(0, BP * WINDOW * WINDOW)
-        inside = (i < H * W)[:, None]
-        whole = tl.load(
-            y_ptr + (image * (H * W) + i)[:, None] * C + c[None, :], mask=inside, other=0.0
-        )
-        mean = tl.sum(whole) / (H * W * CG)
-        apart = tl.where(inside, whole - mean, 0.0)
-        rstd = 1.0 / tl.sqrt(tl.sum(apart * apart) / (H * W * CG) + eps)
-        row = image // batch
-        gamma = tl.load(gamma_ptr + row * C + c)
-        beta = tl.load(beta_ptr + row * C + c)
-        scale = (gamma * rstd)[None, :]
-        shift = (beta - gamma * rstd * mean)[None, :]
+        count = H * W * CG
+        if WINDOW == 2:
+            mean = tl.sum(a + b + d + e) / count
+            squares = (a - mean) * (a - mean) + (b - mean) * (b - mean)
+            squares += (d - mean) * (d - mean) + (e - mean) * (e - mean)
+        else:
+            mean = tl.sum(a) / count
+            squares = (a - mean) * (a - mean)
+        rstd = 1.0 / tl.sqrt(tl.sum(tl.where(real, squares, 0.0)) / count + eps)
         tl.store(mean_ptr + image * G + group, mean)
         tl.store(rstd_ptr + image * G + group, rstd)
-    best = tl.full((BP, CG), float("-inf"), tl.float32)
-    for dh in tl.static_range(WINDOW):
-        for dw in tl.static_range(WINDOW):
-            at = (corner + dh * W + dw)[:, None] * C + c[None, :]
-            v = tl.load(y_ptr + at, mask=real, other=0.0) * scale + shift
-            if RELU:
-                v = tl.maximum(v, 0.0)
-            best = tl.maximum(best, v)
-    tl.store(out_ptr + (image * P + p)[:, None] * C + c[None, :], best, mask=real)
+        row = image // batch
+        gamma = tl.load(gamma_ptr + row * C + c)[None, :]
+        beta = tl.load(beta_ptr + row * C + c)[None, :]
+        a = (a - mean) * rstd * gamma + beta
+        if WINDOW == 2:
+            b = (b - mean) * rstd * gamma + beta
+            d = (d - mean) * rstd * gamma + beta
+            e = (e - mean) * rstd * gamma + beta
+    if WINDOW == 2:
+        a = tl.maximum(tl.maximum(a, b), tl.maximum(d, e))
+    if RELU:
+        a = tl.maximum(a, 0.0)
+    tl.store(out_ptr + (image * P + p)[:, None] * C + c[None, :], a, mask=real)
 
 
 @triton.jit
 def _backward(
-    y_ptr, gamma_ptr, beta_ptr, dout_ptr, mean_ptr, rstd_ptr, dy_ptr,
-    dgamma_ptr, dbeta_ptr, batch,
+    y_ptr, gamma_ptr, beta_ptr, dout_ptr, mean_ptr, rstd_ptr, dy_ptr, dgamma_ptr, dbeta_ptr, batch,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OW: tl.constexpr, P: tl.constexpr,
     G: tl.constexpr, CG: tl.constexpr, NORM: tl.constexpr, RELU: tl.constexpr,
     WINDOW: tl.constexpr, BP: tl.constexpr,
@@ -112,51 +113,60 @@ def _backward(
     c = group * CG + tl.arange(0, CG)
     p = tl.arange(0, BP)
     real = (p < P)[:, None]
-    corner = _corner(p, image, H, W, OW, WINDOW)
-    row = image // batch
+    at = _corner(p, image, H, W, OW, WINDOW)[:, None] * C + c[None, :]
     mean = 0.0
     rstd = 1.0
     gamma = tl.full((1, CG), 1.0, tl.float32)
     beta = tl.full((1, CG), 0.0, tl.float32)
     if NORM:
+        row = image // batch
         mean = tl.load(mean_ptr + image * G + group)
         rstd = tl.load(rstd_ptr + image * G + group)
         gamma = tl.load(gamma_ptr + row * C + c)[None, :]
         beta = tl.load(beta_ptr + row * C + c)[None, :]
-    best = tl.full((BP, CG), float("-inf"), tl.float32)
-    for dh in tl.static_range(WINDOW):
-        for dw in tl.static_range(WINDOW):
-            at = (corner + dh * W + dw)[:, None] * C + c[None, :]
-            hat = (tl.load(y_ptr + at, mask=real, other=0.0) - mean) * rstd
-            best = tl.maximum(best, hat * gamma + beta)
+    a = (tl.load(y_ptr + at, mask=real, other=0.0) - mean) * rstd
+    best = a * gamma + beta
+    if WINDOW == 2:
+        b = (tl.load(y_ptr + at + C, mask=real, other=0.0) - mean) * rstd
+        d = (tl.load(y_ptr + at + W * C, mask=real, other=0.0) - mean) * rstd
+        e = (tl.load(y_ptr + at + W * C + C, mask=real, other=0.0) - mean) * rstd
+        best = tl.maximum(best, b * gamma + beta)
+        best = tl.maximum(best, tl.maximum(d * gamma + beta, e * gamma + beta))
     dout = tl.load(dout_ptr + (image * P + p)[:, None] * C + c[None, :], mask=real, other=0.0)
     if RELU:
         dout = tl.where(best > 0, dout, 0.0)
-    looking = real & (c >= 0)[None, :]  # windows whose gradient has not found its pixel yet
-    dgamma = tl.zeros((CG,), tl.float32)
-    dbeta = tl.zeros((CG,), tl.float32)
-    for dh in tl.static_range(WINDOW):
-        for dw in tl.static_range(WINDOW):
-            at = (corner + dh * W + dw)[:, None] * C + c[None, :]
-            hat = (tl.load(y_ptr + at, mask=real, other=0.0) - mean) * rstd
-            mine = looking & (hat * gamma + beta >= best)
-            looking = looking & (mine == 0)
-            dz = tl.where(mine, dout, 0.0)
-            dgamma += tl.sum(dz * hat, axis=0)
-            dbeta += tl.sum(dz, axis=0)
-            tl.store(dy_ptr + at, dz, mask=real)
+    if WINDOW == 1:
+        da = dout
+        if NORM:
+            dgamma = tl.sum(da * a, axis=0)
+            dbeta = tl.sum(da, axis=0)
+    else:
+        # the first pixel of a window that reaches the maximum gets the gradient
+        da = tl.where(a * gamma + beta >= best, dout, 0.0)
+        rest = dout - da
+        db = tl.where(b * gamma + beta >= best, rest, 0.0)
+        rest = rest - db
+        dd = tl.where(d * gamma + beta >= best, rest, 0.0)
+        de = rest - dd
+        if NORM:
+            dgamma = tl.sum(da * a + db * b + dd * d + de * e, axis=0)
+            dbeta = tl.sum(da + db + dd + de, axis=0)
     if NORM:
         tl.store(dgamma_ptr + image * C + c, dgamma)
         tl.store(dbeta_ptr + image * C + c, dbeta)
-        first = tl.sum(dbeta * tl.sum(gamma, axis=0)) / (H * W * CG)
-        second = tl.sum(dgamma * tl.sum(gamma, axis=0)) / (H * W * CG)
-        tl.debug_barrier()
-        i = tl.arange(0, BP * WINDOW * WINDOW)
-        inside = (i < H * W)[:, None]
-        at = (image * (H * W) + i)[:, None] * C + c[None, :]
-        hat = (tl.load(y_ptr + at, mask=inside, other=0.0) - mean) * rstd
-        dz = tl.load(dy_ptr + at, mask=inside, other=0.0)
-        tl.store(dy_ptr + at, rstd * (dz * gamma - first - hat * second), mask=inside)
+        scale = tl.reshape(gamma, (CG,))
+        first = tl.sum(dbeta * scale) / (H * W * CG)
+        second = tl.sum(dgamma * scale) / (H * W * CG)
+        da = rstd * (da * gamma - first - a * second)
+        if WINDOW == 2:
+            db = rstd * (db * gamma - first - b * second)
+            dd = rstd * (dd * gamma - first - d * second)
+            de = rstd * (de * gamma - first - e * second)
+    tl.store(dy_ptr + at, da, mask=real)
+    if WINDOW == 2:
+        tl.store(dy_ptr + at + C, db, mask=real)
+        tl.store(dy_ptr + at + W * C, dd, mask=real)
+        tl.store(dy_ptr + at + W * C + C, de, mask=real)
 
 
 def forward(

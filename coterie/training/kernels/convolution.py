@@ -59,6 +59,15 @@ def _dot(a, b, acc, PRECISION: tl.constexpr):
 
 
 @triton.jit
+def _inside(top, left, place, H: tl.constexpr, W: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr):
+    """Whether the input pixel of each output pixel at each kernel position exists: [m, places]."""
+    down = top[:, None] + (place // KW)[None, :]
+    right = left[:, None] + (place % KW)[None, :]
+    real = (place < KH * KW)[None, :]
+    return real & (down >= 0) & (down < H) & (right >= 0) & (right < W)
+
+
+@triton.jit
 def _forward(
     x_ptr, w_ptr, bias_ptr, y_ptr, M, tiles,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
@@ -118,23 +127,22 @@ def _forward_narrow(
     x_ptr += row * batch * (H * W * C)
     w_ptr += row * (KH * KW * C * N)
     corner = (((m // (OH * OW)) * H + top) * W + left) * C
+    c = tl.arange(0, C)
     acc = tl.zeros((BM, BN), dtype=tl.float32)
-    for start in range(0, KH * KW * C, BK):
-        k = start + tl.arange(0, BK)
-        kh = k // (KW * C)
-        kw = k // C % KW
-        down = top[:, None] + kh[None, :]
-        right = left[:, None] + kw[None, :]
-        inside = (down >= 0) & (down < H) & (right >= 0) & (right < W)
-        inside = inside & (m < M)[:, None] & (k < KH * KW * C)[None, :]
-        offset = (kh * W + kw) * C + k % C
-        x = tl.load(x_ptr + corner[:, None] + offset[None, :], mask=inside, other=0.0)
+    for start in range(0, KH * KW, BK // C):
+        place = start + tl.arange(0, BK // C)
+        inside = _inside(top, left, place, H, W, KH, KW) & (m < M)[:, None]
+        pixel = corner[:, None] + ((place // KW) * W + place % KW)[None, :] * C
+        x = tl.load(
+            x_ptr + pixel[:, :, None] + c[None, None, :], mask=inside[:, :, None], other=0.0
+        )
+        k = start * C + tl.arange(0, BK)
         w = tl.load(
             w_ptr + k[:, None] * N + n[None, :],
             mask=(k < KH * KW * C)[:, None] & (n < N)[None, :],
             other=0.0,
         )
-        acc = _dot(x, w, acc, PRECISION)
+        acc = _dot(tl.reshape(x, (BM, BK)), w, acc, PRECISION)
     acc += tl.load(bias_ptr + row * N + n, mask=n < N, other=0.0)[None, :]
     at = (row * M + m)[:, None] * N + n[None, :]
     tl.store(y_ptr + at, acc, mask=(m < M)[:, None] & (n < N)[None, :])
@@ -195,12 +203,11 @@ def _weight_gradient(
 ):  # fmt: skip
     """dw[k, n] = sum over output pixels of x * dy, and db[n]; a part of the pixels a program."""
     row = tl.program_id(0).to(tl.int64)
-    k = tl.program_id(1) * BK + tl.arange(0, BK)
+    place = tl.program_id(1) * (BK // C) + tl.arange(0, BK // C)
     part = tl.program_id(2)
     n = tl.arange(0, BN)
-    kh = k // (KW * C)
-    kw = k // C % KW
-    offset = (kh * W + kw) * C + k % C
+    c = tl.arange(0, C)
+    offset = ((place // KW) * W + place % KW) * C
     batch = M // (OH * OW)
     x_ptr += row * batch * (H * W * C)
     dy_ptr += row * M * N
@@ -211,23 +218,32 @@ def _weight_gradient(
         top = (m // OW % OH) * STRIDE - PH
         left = (m % OW) * STRIDE - PW
         corner = (((m // (OH * OW)) * H + top) * W + left) * C
-        down = top[None, :] + kh[:, None]
-        right = left[None, :] + kw[:, None]
-        inside = (down >= 0) & (down < H) & (right >= 0) & (right < W)
-        inside = inside & (m < M)[None, :] & (k < KH * KW * C)[:, None]
-        x = tl.load(x_ptr + corner[None, :] + offset[:, None], mask=inside, other=0.0)
+        inside = _inside(top, left, place, H, W, KH, KW) & (m < M)[:, None]
+        pixel = corner[:, None] + offset[None, :]
+        x = tl.load(
+            x_ptr + pixel[:, :, None] + c[None, None, :], mask=inside[:, :, None], other=0.0
+        )
         dy = tl.load(
             dy_ptr + m[:, None] * N + n[None, :],
             mask=(m < M)[:, None] & (n < N)[None, :],
             other=0.0,
         )
-        acc = _dot(x, dy, acc, PRECISION)
+        acc = _dot(tl.trans(tl.reshape(x, (BM, BK))), dy, acc, PRECISION)
         sums += tl.sum(dy, axis=0)
+    k = tl.program_id(1) * BK + tl.arange(0, BK)
     here = part * rows + row
     at = here * (KH * KW * C * N) + k[:, None] * N + n[None, :]
     tl.store(dw_ptr + at, acc, mask=(k < KH * KW * C)[:, None] & (n < N)[None, :])
     if tl.program_id(1) == 0:
         tl.store(db_ptr + here * N + n, sums, mask=n < N)
+
+
+TUNING: dict[str, dict[str, int]] = {
+    "forward": {"BM": 128, "num_warps": 4, "num_stages": 3},
+    "narrow": {"BM": 128, "BK": 32, "num_warps": 4, "num_stages": 3},
+    "input": {"BM": 128, "num_warps": 4, "num_stages": 3},
+    "weight": {"BM": 64, "BK": 128, "num_warps": 4, "num_stages": 2},
+}  # measured on an H200 by benchmarks/tune_kernels.py
 
 
 def _block(size: int, most: int) -> int:
@@ -240,38 +256,41 @@ def forward(x: Tensor, w: Tensor, bias: Tensor, y: Tensor, shape: Geometry, prec
     rows, batch = x.shape[:2]
     pixels = batch * shape.out[0] * shape.out[1]
     narrow = shape.channels < 16
-    blocks: dict[str, Any] = {
-        "BM": _block(pixels, 128),
-        "BN": _block(shape.filters, 64),
-        "BK": 32 if narrow else _block(shape.channels, 32),
-    }
-    tiles = triton.cdiv(pixels, blocks["BM"])
-    grid = (rows * tiles, triton.cdiv(shape.filters, blocks["BN"]))
+    options = dict(TUNING["narrow" if narrow else "forward"])
+    options["BM"] = _block(pixels, options["BM"])
+    options["BN"] = _block(shape.filters, 64)
+    options["BK"] = max(options["BK"], shape.channels) if narrow else _block(shape.channels, 32)
+    tiles = triton.cdiv(pixels, options["BM"])
+    grid = (rows * tiles, triton.cdiv(shape.filters, options["BN"]))
     kernel = _forward_narrow if narrow else _forward
-    kernel[grid](x, w, bias, y, pixels, tiles, **shape.constants(), **blocks, PRECISION=precision)
+    kernel[grid](x, w, bias, y, pixels, tiles, **shape.constants(), **options, PRECISION=precision)
 
 
 def input_gradient(dy: Tensor, w: Tensor, dx: Tensor, shape: Geometry, precision: str) -> None:
     """dx = gradient of the convolution's input."""
     rows, batch = dx.shape[:2]
     pixels = batch * shape.height * shape.width
-    blocks = {
-        "BM": _block(pixels, 128),
-        "BC": _block(shape.channels, 64),
-        "BK": _block(shape.filters, 32),
-    }
-    tiles = triton.cdiv(pixels, blocks["BM"])
-    grid = (rows * tiles, triton.cdiv(shape.channels, blocks["BC"]))
+    options = dict(TUNING["input"])
+    options["BM"] = _block(pixels, options["BM"])
+    options["BC"] = _block(shape.channels, 64)
+    options["BK"] = _block(shape.filters, 32)
+    tiles = triton.cdiv(pixels, options["BM"])
+    grid = (rows * tiles, triton.cdiv(shape.channels, options["BC"]))
     _input_gradient[grid](
-        dy, w, dx, pixels, tiles, **shape.constants(), **blocks, PRECISION=precision
+        dy, w, dx, pixels, tiles, **shape.constants(), **options, PRECISION=precision
     )
+
+
+def _weight_block(shape: Geometry) -> int:
+    places = triton.next_power_of_2(shape.kernel[0] * shape.kernel[1])
+    return max(16, shape.channels, min(TUNING["weight"]["BK"], places * shape.channels))
 
 
 def weight_parts(rows: int, batch: int, shape: Geometry) -> int:
     """Into how many parts the pixels are cut, so that few rows still fill the chip."""
     size = shape.kernel[0] * shape.kernel[1] * shape.channels
     pixels = batch * shape.out[0] * shape.out[1]
-    programs = rows * triton.cdiv(size, _block(size, 128))
+    programs = rows * triton.cdiv(size, _weight_block(shape))
     return max(1, min(16, 512 // max(programs, 1), pixels // 256))
 
 
@@ -282,11 +301,14 @@ def weight_gradient(
     parts, (rows, batch) = len(dw), x.shape[:2]
     pixels = batch * shape.out[0] * shape.out[1]
     size = shape.kernel[0] * shape.kernel[1] * shape.channels
-    blocks = {"BM": 32, "BN": _block(shape.filters, 256), "BK": _block(size, 128)}
-    share = triton.cdiv(triton.cdiv(pixels, parts), blocks["BM"]) * blocks["BM"]
-    grid = (rows, triton.cdiv(size, blocks["BK"]), parts)
+    options = dict(TUNING["weight"])
+    options["BK"] = _weight_block(shape)
+    options["BM"] = max(16, min(options["BM"], 8192 // options["BK"]))
+    options["BN"] = _block(shape.filters, 1024)
+    share = triton.cdiv(triton.cdiv(pixels, parts), options["BM"]) * options["BM"]
+    grid = (rows, triton.cdiv(size, options["BK"]), parts)
     _weight_gradient[grid](
-        x, dy, dw, db, pixels, rows, share, **shape.constants(), **blocks, PRECISION=precision
+        x, dy, dw, db, pixels, rows, share, **shape.constants(), **options, PRECISION=precision
     )
 
 
