@@ -2,9 +2,10 @@
 
     python benchmarks/gpu_step.py [--rows 32 1024] [--models lenet lenet5 resnet8]
 
-A step is forward, backward and SGD of every row on its own batch of 8. Times are medians of whole calls
-of `train` (10 steps; reading the samples included) by CUDA events. The loop trains one module after the
-other with torch.optim.SGD; for many rows its time is that of 32 rows, scaled. Prints a table and JSON.
+A step is forward, backward and SGD of every row on its own batch of 8. Times are medians of whole
+calls of `train` (10 steps; drawing and reading the samples included) by CUDA events. The loop
+trains one module after the other with torch.optim.SGD; for many rows its time is that
+of 32 rows, scaled. Prints a table and JSON.
 """
 
 from __future__ import annotations

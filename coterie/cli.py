@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -25,6 +26,10 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets on this machine.")
 app.add_typer(data_app, name="data")
 console = Console()
+KINDS = (  # of names, known without importing what registers them
+    *("algorithms", "datasets", "models", "graphs", "shifts", "partitions"),
+    *("optimizers", "objectives"),
+)
 
 File = Annotated[Path | None, typer.Argument(help="Configuration (TOML); none: the built-in demo.")]
 Set = Annotated[
@@ -42,10 +47,13 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        Console(stderr=True).print(
-            f"error: {error}", style="bold red", markup=False, highlight=False
-        )
+        _say(f"error: {error}", Console(stderr=True), style="bold red")
         sys.exit(2)
+
+
+def _say(text: str, console: Console = console, style: str = "") -> None:
+    """A line as it is, never broken: names and commands in it can be copied."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -58,8 +66,15 @@ def run(
 ) -> None:
     """Run a configuration: every algorithm in it, every seed; a table and report.html."""
     if resume and file is None and out is not None:
-        file = out / "config.toml"
+        file = _config_of(out)
     _execute(configuration.load(file, changes or ()), out, device, resume)
+
+
+def _config_of(folder: Path) -> Path:
+    file = folder / "config.toml"
+    if not file.is_file():
+        raise InputError(f"there is no run to resume in {str(folder)!r} (it has no config.toml)")
+    return file
 
 
 @app.command()
@@ -76,46 +91,49 @@ def compare(
     config = configuration.load(file, changes or ())
     table = config.model_dump(exclude_none=True)
     if algorithms:
-        table["algorithm"] = [_chosen(config, name) for name in algorithms.split(",")]
+        table["algorithm"] = [_chosen(config, name) for name in _split(algorithms)]
     if seeds:
         table["experiment"]["seeds"] = seeds
     _execute(configuration.parse(table), out, device, resume)
 
 
+def _split(algorithms: str) -> list[str]:
+    names = [name.strip() for name in algorithms.split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        raise InputError(
+            "--algorithms takes different names separated by commas, such as facade,epidemic; "
+            f"got {algorithms!r}"
+        )
+    return names
+
+
 def _chosen(config: Config, name: str) -> dict[str, Any]:
     """The file's table of this label or name, or the algorithm with its defaults."""
     for table in config.algorithm:
-        if name.strip() in (config.label(table), table.name):
+        if name in (config.label(table), table.name):
             return table.model_dump(exclude_none=True)
-    return AlgorithmTable(name=name.strip()).model_dump(exclude_none=True)
+    return AlgorithmTable(name=name).model_dump(exclude_none=True)
 
 
 def _execute(config: Config, out: Path | None, device: str, resume: bool) -> None:
     from coterie.part import Stopped
     from coterie.report.page import write_report
+    from coterie.run import new_folder
     from coterie.run import run as carry_out
 
     if resume and out is None:
         raise InputError("--resume needs --out, the folder of the run to go on with")
-    folder = out or _new_folder(config.experiment.name)
+    folder = out or new_folder(config.experiment.name)
     with _Display(config) as display:
         try:
             summary = carry_out(config, folder, device, resume, display.watch())
         except Stopped:
             summary = None
     if summary is None:
-        console.print(f"stopped; go on with: coterie run --out {folder} --resume", markup=False)
+        _say(f"stopped; go on with: coterie run --out {shlex.quote(str(folder))} --resume")
         raise typer.Exit(130)
     _print_results(summary)
-    console.print(f"report: {write_report([folder])}", markup=False, highlight=False)
-
-
-def _new_folder(name: str) -> Path:
-    """runs/NAME, or with a number where that exists."""
-    folder, number = Path("runs") / name, 2
-    while folder.exists():
-        folder, number = Path("runs") / f"{name}-{number}", number + 1
-    return folder
+    _say(f"report: {write_report([folder])}")
 
 
 class _Display:
@@ -228,20 +246,19 @@ def report(
     """Write report.html and tables from run folders alone."""
     from coterie.report.page import write_report
 
-    console.print(f"report: {write_report(folders, out)}", markup=False, highlight=False)
+    _say(f"report: {write_report(folders, out)}")
 
 
 @app.command(name="list")
 def list_names(
     kind: Annotated[
-        str, typer.Argument(help="algorithms, datasets, models, graphs, shifts, partitions.")
+        str, typer.Argument(help=f"{', '.join(KINDS)}; none: all of them, in short.")
     ] = "",
 ) -> None:
     """What can be named in a configuration: one line each, options with defaults."""
-    registries = _registries()
-    if kind and kind not in registries:
-        raise unknown("kind", kind, registries)
-    for name, registry in registries.items():
+    if kind and kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
+    for name, registry in _registries().items():
         if kind in ("", name):
             console.print(f"\n{name}", style="bold")
             _print_registry(registry, bool(kind))
@@ -254,25 +271,17 @@ def _registries() -> dict[str, Any]:
     from coterie.models import models
     from coterie.training import objectives, optimizers
 
-    return {
-        "algorithms": algorithms,
-        "datasets": data.sources,
-        "models": models,
-        "graphs": graphs,
-        "shifts": data.shifts,
-        "partitions": data.partitions,
-        "optimizers": optimizers,
-        "objectives": objectives,
-    }
+    found = [algorithms, data.sources, models, graphs, data.shifts, data.partitions]
+    return dict(zip(KINDS, [*found, optimizers, objectives], strict=True))
 
 
 def _print_registry(registry: Any, options: bool) -> None:
     for entry in registry.entries.values():
         mark = " (knows the clusters)" if entry.oracle else ""
-        console.print(f"  {entry.name:<16} {entry.doc}{mark}", markup=False, highlight=False)
+        _say(f"  {entry.name:<16} {entry.doc}{mark}")
         for option in entry.options() if options else []:
             text = f"      {option.name} = {option.default!r}"
-            console.print(f"{text:<34} {option.doc}", markup=False, highlight=False, style="dim")
+            _say(f"{text:<34} {option.doc}", style="dim")
 
 
 @data_app.command("list")
@@ -283,7 +292,7 @@ def data_list() -> None:
     for entry in data.available():
         place = str(entry.found) if entry.found else entry.how
         mark = "yes" if entry.ready else "no"
-        console.print(f"{entry.name:<16} {mark:<4} {place}", markup=False, highlight=False)
+        _say(f"{entry.name:<16} {mark:<4} {place}")
 
 
 @data_app.command("get")
@@ -300,4 +309,4 @@ def data_get(
             progress.update(task, completed=done, total=total)
 
         where = data.get(name, progress=advance)
-    console.print(f"{name}: {where}", markup=False, highlight=False)
+    _say(f"{name}: {where}")

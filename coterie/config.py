@@ -2,18 +2,52 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
+from coterie.changes import apply_change
 from coterie.errors import InputError, unknown
 
-S = TypeVar("S", bound=BaseModel)
-Spec = str | dict[str, Any]  # a registered name, or a table with a name and options
+
+def import_path(value: Any) -> Any:
+    """`package.module:function` of a function, so that a file can name it; other values as is."""
+    if not callable(value):
+        return value
+    name = getattr(value, "__qualname__", "<unnamed>")
+    if "<" in name:
+        raise ValueError(
+            f"a run names functions by import path, and {value!r} has none; "
+            "define it with `def` at the top of a module"
+        )
+    return f"{value.__module__}:{name}"
+
+
+def _named(value: Any) -> Any:
+    """A name, or a table with a name, whose function becomes its import path."""
+    table = isinstance(value, dict) and "name" in value
+    plain = {**value, "name": import_path(value["name"])} if table else import_path(value)
+    if not isinstance(plain["name"] if table else plain, str):
+        raise ValueError(f"expected a name, or a table with a name and options, got {value!r}")
+    return plain
+
+
+Spec = Annotated[str | dict[str, Any], BeforeValidator(_named)]  # options beside the name
 
 
 class Section(BaseModel):
@@ -32,6 +66,8 @@ class Experiment(Section):
     @field_validator("seeds", mode="before")
     @classmethod
     def _count(cls, value: Any) -> Any:
+        if type(value) is int and value < 1:
+            raise ValueError(f"expected at least 1 seed, got {value}")
         return list(range(1, value + 1)) if type(value) is int else value
 
     @field_validator("seeds")
@@ -69,6 +105,8 @@ class Data(Section):
     def _counts(self) -> Data:
         if len({cluster.name for cluster in self.clusters}) != len(self.clusters):
             raise ValueError("clusters need different names")
+        if len(set(self.ratios)) != len(self.ratios):
+            raise ValueError(f"ratios need to be different, got {self.ratios}")
         for counts in self.scenarios().values():
             if sum(counts) < 1:
                 raise ValueError("there are no nodes; give each cluster `nodes`, or `ratios`")
@@ -83,7 +121,7 @@ class Data(Section):
 
     def _ratio(self, text: str) -> tuple[int, ...]:
         parts = text.split(":")
-        if len(parts) != len(self.clusters) or not all(part.isdigit() for part in parts):
+        if len(parts) != len(self.clusters) or not all(part.isdecimal() for part in parts):
             raise ValueError(
                 f"a ratio gives the nodes of each of the {len(self.clusters)} clusters, "
                 f"such as '{':'.join(['8'] * len(self.clusters))}'; got {text!r}"
@@ -130,7 +168,7 @@ class ModelTable(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: str = "small-cnn"
+    name: Annotated[str, BeforeValidator(import_path)] = "small-cnn"
     head: list[str] | None = None
 
     @property
@@ -170,6 +208,15 @@ class Config(Section):
     evaluate: Evaluate = Evaluate()
     runtime: Runtime = Runtime()
 
+    if TYPE_CHECKING:  # tables may be given as plain dicts
+
+        def __init__(self, **tables: Any) -> None: ...
+
+    @field_validator("algorithm", mode="before")
+    @classmethod
+    def _tables(cls, value: Any) -> Any:
+        return [_table(entry) for entry in value] if isinstance(value, list | tuple) else value
+
     @model_validator(mode="after")
     def _labels(self) -> Config:
         labels = [self.label(table) for table in self.algorithm]
@@ -179,6 +226,16 @@ class Config(Section):
             if not label or any(c in label for c in "/\\\0") or label.startswith("."):
                 raise ValueError(f"the label {label!r} cannot be part of a file name")
         return self
+
+    @model_validator(mode="wrap")  # the last one, so that it sees the errors of all
+    @classmethod
+    def _explained(
+        cls, value: Any, check: ModelWrapValidatorHandler[Config], info: ValidationInfo
+    ) -> Config:
+        try:
+            return check(value)
+        except ValidationError as error:
+            raise InputError(_explain(cls, error, (info.context or {}).get("where", ""))) from None
 
     @staticmethod
     def label(table: AlgorithmTable) -> str:
@@ -191,29 +248,61 @@ class Config(Section):
         if "steps" in table.train or "epochs" in table.train:
             for key in {"steps", "epochs"} - set(table.train):
                 merged.pop(key, None)
-        return _checked(Train, merged, f"algorithm.{self.label(table)}.train")
+        try:
+            return Train.model_validate(merged)
+        except ValidationError as error:
+            where = f"algorithm.{self.label(table)}.train"
+            raise InputError(_explain(Train, error, where)) from None
 
     def to_toml(self) -> str:
         """The resolved configuration; loading it gives this configuration again."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
 
 
+def _table(entry: Any) -> Any:
+    """The table that stands for an algorithm given as an object, such as `Facade(heads=2)`."""
+    if not dataclasses.is_dataclass(entry):
+        return entry
+    from coterie.core import algorithms
+
+    return algorithms.spec(entry)
+
+
 def load(path: Path | None = None, changes: Sequence[str] = ()) -> Config:
     """The configuration of a file (none: the built-in demo) with `a.b=c` changes."""
     text = demo_text() if path is None else _read(path)
-    where = "the demo" if path is None else str(path)
     try:
-        table = tomllib.loads(text)
+        tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{where} is not valid TOML: {error}") from None
+        raise InputError(f"{path or 'the demo'} is not valid TOML: {error}") from None
+    table = _changed(text, changes)
+    try:
+        return parse(table)
+    except InputError:
+        return parse(table, _culprit(text, changes) or str(path or "the demo"))
+
+
+def _changed(text: str, changes: Sequence[str]) -> dict[str, Any]:
+    table = tomllib.loads(text)
     for change in changes:
-        _change(table, change)
-    return parse(table, where if path else "")
+        apply_change(table, change, _lists())
+    return table
+
+
+def _culprit(text: str, changes: Sequence[str]) -> str:
+    """The last change before which the configuration was right; empty: the file is wrong."""
+    for number in reversed(range(len(changes))):
+        try:
+            parse(_changed(text, changes[:number]))
+            return f"--set {changes[number]}"
+        except InputError:
+            continue
+    return ""
 
 
 def parse(table: Mapping[str, Any], where: str = "") -> Config:
-    """A configuration from plain values."""
-    return _checked(Config, table, where)
+    """A configuration from plain values; `where` they come from is said in errors."""
+    return Config.model_validate(dict(table), context={"where": where})
 
 
 def demo_text() -> str:
@@ -226,48 +315,17 @@ def _read(path: Path) -> str:
         return path.read_text()
     except FileNotFoundError:
         raise InputError(f"there is no file {str(path)!r}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {str(path)!r}: {error}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"cannot read {str(path)!r}: it is not text") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {str(path)!r}: {reason}") from None
 
 
-def _change(table: dict[str, Any], change: str) -> None:
-    """Apply one `a.b=c`; algorithms may be named by label or name."""
-    key, equals, text = change.partition("=")
-    if not equals or not key:
-        raise InputError(f"--set takes key=value, such as train.lr=0.01; got {change!r}")
-    *parents, last = key.strip().split(".")
-    here: Any = table
-    for name in parents:
-        here = _child(here, name, change)
-    if not isinstance(here, dict):
-        raise InputError(f"--set {change}: {'.'.join(parents)} is not a table")
-    here[last] = _value(text.strip())
-
-
-def _child(here: Any, name: str, change: str) -> Any:
-    if isinstance(here, dict):
-        return here.setdefault(name, {})
-    if isinstance(here, list):
-        for number, entry in enumerate(here):
-            if name in (str(number), entry.get("label"), entry.get("name")):
-                return entry
-        known = [str(entry.get("label") or entry.get("name")) for entry in here]
-        raise unknown("entry", name, known, f"--set {change}")
-    raise InputError(f"--set {change}: {name!r} is not a table")
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _checked(kind: type[S], table: Mapping[str, Any], where: str) -> S:
-    try:
-        return kind.model_validate(dict(table))
-    except ValidationError as error:
-        raise InputError(_explain(kind, error, where)) from None
+def _lists() -> dict[str, Any]:
+    """The lists that a change starts from where the file has none."""
+    whole = Config().model_dump(exclude_none=True)
+    return {"algorithm": whole["algorithm"], "clusters": whole["data"]["clusters"]}
 
 
 def _explain(kind: type[BaseModel], error: ValidationError, where: str) -> str:
@@ -281,10 +339,12 @@ def _explain(kind: type[BaseModel], error: ValidationError, where: str) -> str:
         return prefix + str(
             unknown("key", path, [".".join(map(str, [*parents, f])) for f in fields])
         )
-    message = first["msg"].removeprefix("Value error, ")
+    prefix += f"{path}: " if path else ""
     if first["type"] == "value_error":
-        return f"{prefix}{path + ': ' if path else ''}{message}"
-    return f"{prefix}{path}: {message[0].lower() + message[1:]}, got {first['input']!r}"
+        return prefix + first["msg"].removeprefix("Value error, ")
+    from coterie.core.registry import in_words
+
+    return prefix + in_words(first)
 
 
 def _fields_at(kind: Any, path: Sequence[int | str]) -> list[str]:

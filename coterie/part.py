@@ -55,7 +55,7 @@ class Part:
     nodes: Nodes
     replicas: tuple[Replica, ...]
     clusters: tuple[tuple[str, ...], ...]  # per replica, the true cluster of every node
-    parity_reason: str | None  # why clusters cannot be compared, where they cannot
+    parity_reasons: tuple[str | None, ...]  # per replica, why clusters cannot be compared
 
 
 class PartRun:
@@ -219,7 +219,7 @@ class PartRun:
         for number, replica in enumerate(self.part.replicas):
             mine = None if confusion is None else confusion[number * n : (number + 1) * n]
             names = list(self.part.clusters[number])
-            comparable = self.part.parity_reason is None
+            comparable = self.part.parity_reasons[number] is None
             metrics = evaluate(mine, loss[number], names, self.config.evaluate.alpha, comparable)
             self.metrics.append(metrics)
             where = {**self._where(replica), "round": done, "phase": phase}
@@ -260,7 +260,7 @@ class PartRun:
             "bytes_per_node": float(sent.double().mean()),
             **self._settlement(number, done, history),
             "train_seconds": self.seconds / len(part.replicas),
-            "parity_reason": part.parity_reason,
+            "parity_reason": part.parity_reasons[number],
             "before_all_reduce": None if self.before is None else self.before[number],
         }
 

@@ -7,6 +7,8 @@ finished part is never computed again; an unfinished one goes on from its checkp
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import torch
 import coterie.algorithms  # noqa: F401  (registers the algorithms)
 from coterie import config as configuration
 from coterie import data
-from coterie.config import AlgorithmTable, Config, Train
+from coterie.config import AlgorithmTable, ClusterTable, Config, Train
 from coterie.core.algorithm import Algorithm, algorithms
 from coterie.core.nodes import LocalWork, Nodes, Population
 from coterie.core.samples import Samples
@@ -49,9 +51,9 @@ class Setup:
     stacks: tuple[Stack, ...]
     device: torch.device
 
-    def parity_reason(self) -> str | None:
+    def parity_reason(self, replica: Replica) -> str | None:
         """Why predictions of different clusters cannot be compared, where they cannot."""
-        used = [self.clusters[c] for c, nodes in enumerate(self._sizes()) if nodes]
+        used = [self.clusters[c] for c, nodes in enumerate(replica.counts) if nodes]
         if len(used) < 2:
             return "there is only one cluster"
         if any(shift.changes_labels for cluster in used for shift in cluster.shifts):
@@ -60,34 +62,49 @@ class Setup:
 
     def clusters_by_size(self) -> list[str]:
         """The names of the clusters, the largest first."""
-        sizes = self._sizes()
+        counts = [replica.counts for stack in self.stacks for replica in stack.replicas]
+        sizes = [sum(column) for column in zip(*counts, strict=True)]
         ranked = sorted(range(len(sizes)), key=lambda c: -sizes[c])
         return [self.clusters[c].name for c in ranked]
-
-    def _sizes(self) -> list[int]:
-        counts = [replica.counts for stack in self.stacks for replica in stack.replicas]
-        return [sum(column) for column in zip(*counts, strict=True)]
 
 
 def run(
     config: Config,
-    out: Path,
+    out: str | Path | None = None,
     device: str = "auto",
     resume: bool = False,
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Carry out a configuration in a run folder; returns the summary that is also written there."""
-    _check_folder(out, config, resume)
+    """Carry out a configuration in a run folder; returns the summary that is also written there.
+
+    The folder is by default runs/NAME, or runs/NAME-2 and so on where that exists.
+    """
+    folder = new_folder(config.experiment.name) if out is None else Path(out)
+    _check_folder(folder, config, resume)
     setup = prepare(config, device)
     parts = make_parts(setup)
     try:
-        _open_folder(out, setup)
-        return _run_parts(setup, parts, out, watch or Watch())
+        _open_folder(folder, setup)
+        return _run_parts(setup, parts, folder, watch or Watch())
     except OSError as error:
-        raise InputError(
-            f"cannot write to {str(out)!r}: {error.strerror or error}; what was saved before is "
-            "intact: make room or choose another --out, then go on with --resume"
-        ) from None
+        raise _unwritable(folder, error) from None
+
+
+def new_folder(name: str) -> Path:
+    """runs/NAME, or with a number where that exists."""
+    folder, number = Path("runs") / name, 2
+    while folder.exists():
+        folder, number = Path("runs") / f"{name}-{number}", number + 1
+    return folder
+
+
+def _unwritable(out: Path, error: OSError) -> InputError:
+    problem = f"cannot write to {str(out)!r}: {error.strerror or error}"
+    if not (out / "config.toml").exists():
+        return InputError(f"{problem}; choose another --out")
+    return InputError(
+        f"{problem}; what was saved before is intact: make room, then go on with --resume"
+    )
 
 
 def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict[str, Any]:
@@ -104,8 +121,10 @@ def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict
 def _check_folder(out: Path, config: Config, resume: bool) -> None:
     """Refuse to mix two runs in one folder."""
     written = out / "config.toml"
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{str(out)!r} is a file; --out takes a folder, choose another")
     if not resume:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if out.exists() and any(out.iterdir()):
             raise InputError(f"{str(out)!r} is not empty; choose another --out, or --resume it")
         return
     if not written.exists():
@@ -153,22 +172,48 @@ def _close_folder(
 
 
 def prepare(config: Config, device: str = "auto") -> Setup:
-    """Load the data set and deal it to the nodes."""
-    clusters = tuple(
-        Cluster(table.name, tuple(data.shifts.build(spec) for spec in table.shifts))
-        for table in config.data.clusters
-    )
-    plan = Plan(
-        data.partitions.build(config.data.partition),
-        config.data.holdout,
-        config.evaluate.samples,
-    )
-    dataset = data.load(config.data.source)
+    """Load the data set and deal it to the nodes, once all names are known to be right."""
+    _check_names(config)
+    clusters = tuple(_cluster(table) for table in config.data.clusters)
+    with _at("data.partition"):
+        partition = data.partitions.build(config.data.partition)
+    plan = Plan(partition, config.data.holdout, config.evaluate.samples)
+    with _at("data.source"):
+        dataset = data.load(config.data.source)
     stacks = [
         Stack(sum(group[0].counts), tuple(group), deal(dataset, clusters, group, plan))
         for group in _groups(config)
     ]
     return Setup(config, dataset, clusters, tuple(stacks), _device(device))
+
+
+def _check_names(config: Config) -> None:
+    """Build what needs no data, so that a wrong name or option costs no time."""
+    for table in config.algorithm:
+        _algorithm(config, table)
+        optimizer = config.train_of(table).optimizer
+        own = f"algorithm.{config.label(table)}." if "optimizer" in table.train else ""
+        with _at(f"{own}train.optimizer"):
+            optimizers.build(optimizer)
+
+
+def _algorithm(config: Config, table: AlgorithmTable) -> Algorithm:
+    with _at(f"algorithm.{config.label(table)}"):
+        return algorithms.build({"name": table.name, **table.options})
+
+
+def _cluster(table: ClusterTable) -> Cluster:
+    with _at(f"data.clusters.{table.name}.shifts"):
+        return Cluster(table.name, tuple(data.shifts.build(spec) for spec in table.shifts))
+
+
+@contextmanager
+def _at(where: str) -> Iterator[None]:
+    """Errors inside say to which key of the configuration they belong."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error.__cause__
 
 
 def _groups(config: Config) -> list[list[Replica]]:
@@ -205,9 +250,10 @@ def make_parts(setup: Setup) -> list[Part]:
 
 def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -> Part:
     label = setup.config.label(table)
-    algorithm = algorithms.build({"name": table.name, **table.options})
+    algorithm = _algorithm(setup.config, table)
     nodes = make_nodes(setup, stack, table)
-    _check(algorithm, nodes, label)
+    with _at(f"algorithm.{label}"):
+        _check(algorithm, nodes)
     names = [setup.clusters[c].name for c in stack.holdings.cluster.tolist()]
     return Part(
         name=label if len(setup.stacks) == 1 else f"{label}.{number}",
@@ -218,7 +264,7 @@ def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -
         nodes=nodes,
         replicas=stack.replicas,
         clusters=tuple(tuple(names[i : i + stack.n]) for i in range(0, len(names), stack.n)),
-        parity_reason=setup.parity_reason(),
+        parity_reasons=tuple(setup.parity_reason(replica) for replica in stack.replicas),
     )
 
 
@@ -226,7 +272,8 @@ def make_nodes(setup: Setup, stack: Stack, table: AlgorithmTable) -> Nodes:
     """The block of a stack, with the engine that an algorithm's [train] asks for."""
     train = setup.config.train_of(table)
     settings = _settings(setup, train)
-    build = build_model(setup.config.model.spec, _shape(setup, settings))
+    with _at("model"):
+        build = build_model(setup.config.model.spec, _shape(setup))
     engine = make_engine(
         build,
         setup.dataset.train.inputs.shape[1:],
@@ -261,7 +308,12 @@ def _settings(setup: Setup, train: Train) -> TrainingSettings:
         objective = "classification" if setup.dataset.classes else "regression"
     if objective == "classification" and not setup.dataset.classes:
         raise InputError(
-            f"data set {setup.dataset.name!r} has no classes; use objective 'regression'"
+            f"train.objective: data set {setup.dataset.name!r} has no classes; use 'regression'"
+        )
+    if objective == "regression" and setup.dataset.classes:
+        raise InputError(
+            f"train.objective: 'regression' predicts numbers, and data set {setup.dataset.name!r} "
+            "has classes; use 'classification' or 'reconstruction'"
         )
     return TrainingSettings(
         objective=objectives.build(objective),
@@ -281,7 +333,7 @@ def _precision(train: Train, device: torch.device) -> str:
     return train.precision
 
 
-def _shape(setup: Setup, settings: TrainingSettings) -> Shape:
+def _shape(setup: Setup) -> Shape:
     targets = setup.dataset.train.targets
     outputs = setup.dataset.classes or int(targets.shape[1])
     return Shape(tuple(setup.dataset.train.inputs.shape[1:]), outputs)
@@ -302,12 +354,9 @@ def _on_device(samples: list[Samples], settings: TrainingSettings) -> list[Sampl
     ]
 
 
-def _check(algorithm: Algorithm, nodes: Nodes, label: str) -> None:
+def _check(algorithm: Algorithm, nodes: Nodes) -> None:
     """Try what could fail later: the graph, and the state of one node."""
-    try:
-        spec = algorithm.graph_spec()
-        if spec is not None:
-            spec.check(nodes.n)
-        algorithm.start(nodes[torch.arange(1)])
-    except InputError as error:
-        raise InputError(f"algorithm {label!r}: {error}") from None
+    spec = algorithm.graph_spec()
+    if spec is not None:
+        spec.check(nodes.n)
+    algorithm.start(nodes[torch.arange(1)])

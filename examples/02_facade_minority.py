@@ -1,8 +1,6 @@
 """Who pays for averaging? The minority's accuracy under Epidemic Learning and under FACADE."""
 
 import os
-import tempfile
-from pathlib import Path
 
 import coterie
 
@@ -19,14 +17,11 @@ config = coterie.Config(
     model={"name": "mlp", "hidden": [32]},
     train={"steps": 5, "lr": 0.1},
     algorithm=[
-        {"name": "epidemic", "degree": 4},
-        {"name": "facade", "degree": 4, "heads": 2, "warmup": min(5, ROUNDS - 1)},
+        coterie.EpidemicLearning(degree=4),
+        coterie.Facade(degree=4, heads=2, warmup=min(5, ROUNDS - 1)),
     ],
 )
-summary = coterie.run(config, Path(tempfile.mkdtemp()) / "run")
+results = coterie.results(coterie.run(config))  # a pandas frame, one row a seed
 
-print("accuracy of  majority  minority")
-for label in summary["order"]:
-    for mean in summary["aggregate"][label].values():
-        majority, minority = (mean[f"accuracy:{name}"]["mean"] for name in summary["clusters"])
-        print(f"{label:<12} {majority:7.1f}% {minority:8.1f}%")
+columns = ["accuracy:upright", "accuracy:turned", "fair_accuracy"]
+print(results.groupby("label")[columns].mean().round(1).to_string())

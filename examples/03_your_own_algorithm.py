@@ -1,9 +1,7 @@
 """An algorithm of your own: keep the head at home, average the core with random peers."""
 
 import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -32,8 +30,8 @@ class StayHome(ct.Algorithm):
 
 rounds = int(os.environ.get("COTERIE_EXAMPLE_ROUNDS", "40"))
 config = ct.Config(
-    experiment={"seeds": [1], "rounds": rounds},
-    algorithm=[{"name": "local"}, {"name": "stay-home"}],
+    experiment={"name": "stay-home", "seeds": [1], "rounds": rounds},
+    algorithm=[ct.Local(), StayHome(degree=4)],
 )
-for result in ct.run(config, Path(tempfile.mkdtemp()) / "run")["results"]:
-    print(f"{result['label']:<10} {result['accuracy_all']:5.1f} %")
+results = ct.results(ct.run(config))
+print(results[["label", "accuracy_all", "bytes_per_node"]].to_string(index=False))

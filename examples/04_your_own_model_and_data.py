@@ -1,8 +1,6 @@
-"""Your own model and data: two functions, named by import path as a configuration file would."""
+"""Your own model and data: two functions. A configuration file names them "module:function"."""
 
 import os
-import tempfile
-from pathlib import Path
 
 import numpy as np
 from torch import nn
@@ -25,14 +23,13 @@ def build(shape, width=16):
     return module
 
 
-if __name__ == "__main__":
-    here = Path(__file__).stem  # this file as a module; elsewhere: "my_package.nets:build"
-    config = coterie.Config(
-        experiment={"seeds": [1], "rounds": int(os.environ.get("COTERIE_EXAMPLE_ROUNDS", "60"))},
-        data={"source": f"{here}:load", "clusters": [{"name": "all", "nodes": 8}]},
-        train={"lr": 0.2},
-        model={"name": f"{here}:build", "width": 24},
-        algorithm=[{"name": "local"}, {"name": "epidemic"}],
-    )
-    for result in coterie.run(config, Path(tempfile.mkdtemp()) / "run")["results"]:
-        print(f"{result['label']:<10} {result['accuracy_all']:5.1f} %")
+rounds = int(os.environ.get("COTERIE_EXAMPLE_ROUNDS", "60"))
+config = coterie.Config(
+    experiment={"name": "circle", "seeds": [1], "rounds": rounds},
+    data={"source": load, "clusters": [{"name": "all", "nodes": 8}]},
+    train={"lr": 0.2},
+    model={"name": build, "width": 24},
+    algorithm=[coterie.Local(), coterie.EpidemicLearning()],
+)
+results = coterie.results(coterie.run(config))
+print(results[["label", "accuracy_all"]].to_string(index=False))

@@ -68,7 +68,6 @@ def test_algorithms_and_core_know_no_clock_socket_or_global_generator(part):
             )
 
 
-@pytest.mark.xfail(strict=True, reason="core/graphs.py reads edge files itself")
 def test_core_reads_no_files():
     core = {path.name: tree for path, tree in TREES.items() if part_of(path) == "core"}
     assert not [name for name, tree in core.items() if "pathlib" in imports(tree)]
@@ -86,8 +85,18 @@ def test_nothing_is_unpickled_or_evaluated(path):
     assert "allow_pickle=True" not in path.read_text()
 
 
-def test_importing_coterie_imports_nothing_optional():
-    code = f"import sys, coterie, coterie.cli; print([m for m in {OPTIONAL} if m in sys.modules])"
+@pytest.mark.parametrize(
+    "use, absent",
+    [
+        ("coterie.run", OPTIONAL),
+        ("coterie.Config()", ["torch", "pandas", "sklearn"]),
+        ("coterie.cli.app", ["torch", "pandas", "sklearn"]),
+    ],
+)
+def test_only_what_is_needed_is_imported(use, absent):
+    code = (
+        f"import sys, coterie, coterie.cli; {use}; print([m for m in {absent} if m in sys.modules])"
+    )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True
     )
@@ -95,12 +104,29 @@ def test_importing_coterie_imports_nothing_optional():
 
 
 def test_all_public_names_are_in_all():
+    assert all(getattr(coterie, name) for name in coterie.__all__)
     public = {
         name
         for name, value in vars(coterie).items()
         if not name.startswith("_") and not isinstance(value, ModuleType)
     }
     assert public == set(coterie.__all__)
+
+
+def test_type_checkers_see_the_public_names():
+    tree = TREES[PACKAGE / "__init__.py"]
+    seen = [
+        alias.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for alias in n.names
+    ]
+    assert sorted(seen) == sorted(coterie.__all__)
+
+
+def test_a_submodule_does_not_hide_the_public_name_that_it_shares():
+    import coterie.algorithms
+    import coterie.run
+
+    assert coterie.run.__name__ == "run" and callable(coterie.run)
+    assert "facade" in coterie.algorithms.entries
 
 
 def bare(path: Path) -> list[str]:

@@ -25,6 +25,7 @@ from coterie.core import (
     regular,
 )
 from coterie.core.draws import below
+from coterie.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,12 @@ class Facade(Algorithm):
     shared_core: bool = True  # False: heads are whole models (IDCA)
     all_reduce: bool = False  # average cores, and heads by index, once after the last round
 
+    def __post_init__(self) -> None:
+        least = {"heads": 1, "degree": 0, "warmup": 0, "samples": 1, "explore": 0}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise InputError(f"{name} must be at least {bound}, got {getattr(self, name)}")
+
     def start(self, nodes: Nodes) -> FacadeState:
         models = torch.stack(
             [nodes.initial_params(f"init {0 if self.warmup else j}") for j in range(self.heads)], 1
@@ -66,7 +73,7 @@ class Facade(Algorithm):
 
     def round(self, t: int, state: FacadeState, nodes: Nodes) -> Program:
         choice = self.choose(t, state, nodes)  # line 3
-        core, head = self.split(nodes.train(self.join(state, choice, nodes), t), nodes)  # line 4
+        core, head = self.split(nodes.train(self.join(state, choice), t), nodes)  # line 4
         heads = put(state.heads, choice, head)  # the other heads keep their value
         inbox = yield Send(  # lines 5-7
             {"core": core, "head": head, "choice": choice},
@@ -82,7 +89,7 @@ class Facade(Algorithm):
         return self.reduce(t, state, nodes) if self.all_reduce else None
 
     def personal(self, state: FacadeState, nodes: Nodes) -> Tensor:
-        return self.join(state, self.best(state, nodes), nodes)
+        return self.join(state, self.best(state, nodes))
 
     def graph_spec(self) -> GraphSpec:
         return regular(self.degree)
@@ -92,17 +99,18 @@ class Facade(Algorithm):
         words = nodes.draw("head ties", t, self.heads)
         if self.warmup <= t < self.warmup + self.explore:
             return below(words[:, 0], self.heads)
-        streams = ["heads" if self.scoring == "same" else f"head {j}" for j in range(self.heads)]
-        losses = [
-            nodes.loss(self.join(state, j, nodes), t, stream=stream, samples=self.samples)
-            for j, stream in enumerate(streams)
+        if self.scoring == "same":
+            losses = nodes.head_losses(state.core, state.heads, t, "heads", self.samples)
+            return pick_lowest(losses, words)
+        apart = [
+            nodes.loss(self.join(state, j), t, f"head {j}", self.samples) for j in range(self.heads)
         ]
-        return pick_lowest(torch.stack(losses, dim=1), words)
+        return pick_lowest(torch.stack(apart, dim=1), words)
 
     def best(self, state: FacadeState, nodes: Nodes) -> Tensor:
         """The head with the lowest loss on all the node's train data."""
-        losses = [nodes.loss(self.join(state, j, nodes), 0) for j in range(self.heads)]
-        return pick_lowest(torch.stack(losses, dim=1), nodes.draw("best head", 0, self.heads))
+        losses = nodes.head_losses(state.core, state.heads, 0)
+        return pick_lowest(losses, nodes.draw("best head", 0, self.heads))
 
     def mix_heads(self, heads: Tensor, inbox: Inbox) -> Tensor:
         """Each head averaged with the heard heads of the same index."""
@@ -126,7 +134,7 @@ class Facade(Algorithm):
         at = nodes.layout.core.stop if self.shared_core else 0
         return params[..., :at], params[..., at:]
 
-    def join(self, state: FacadeState, choice: Tensor | int, nodes: Nodes) -> Tensor:
+    def join(self, state: FacadeState, choice: Tensor | int) -> Tensor:
         """Whole models of the core and one head a node: [m, P]."""
         head = state.heads[:, choice] if isinstance(choice, int) else take(state.heads, choice)
         return torch.cat([state.core, head], dim=1)

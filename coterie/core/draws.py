@@ -47,8 +47,13 @@ def philox(
 
 def draw(seed: Tensor | int, purpose: str, t: int, node: Tensor | int, count: int) -> Tensor:
     """Words for each node: int64 [..., count] in range(WORD); [...] is the shape of `node`."""
-    node = torch.as_tensor(node, dtype=torch.int64).unsqueeze(-1)
-    seed = torch.as_tensor(seed, dtype=torch.int64, device=node.device).unsqueeze(-1)
+    node = torch.as_tensor(node, dtype=torch.int64)
+    seed = torch.as_tensor(seed, dtype=torch.int64, device=node.device)
+    if node.device.type == "cuda":
+        from coterie.core.draws_gpu import draw_on_gpu
+
+        return draw_on_gpu(seed.expand_as(node), purpose_word(purpose), t, node, count)
+    node, seed = node.unsqueeze(-1), seed.unsqueeze(-1)
     blocks = torch.arange((count + 3) // 4, dtype=torch.int64, device=node.device)
     when = torch.full_like(blocks, t & _LOW)
     why = torch.full_like(blocks, purpose_word(purpose))

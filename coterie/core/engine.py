@@ -35,12 +35,21 @@ class Scores:
     confusion: Tensor | None  # [m, C, C] counts: true class by predicted class; None: no classes
 
 
+def rows_memory(layout: Layout, rows: int) -> int:
+    """Bytes of the models themselves: before and after training, and two while they are mixed."""
+    return 4 * rows * layout.size * 4
+
+
 class Engine(abc.ABC):
     """Trains and scores stacked rows of one model."""
 
     layout: Layout
     device: torch.device
     dtype: torch.dtype
+
+    @abc.abstractmethod
+    def memory(self, rows: int) -> int:
+        """About how many bytes training and mixing these many rows take, data not counted."""
 
     @abc.abstractmethod
     def initial(self, seeds: list[int]) -> Tensor:
@@ -53,6 +62,13 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def losses(self, params: Tensor, samples: Samples, ids: Tensor, real: Tensor) -> Tensor:
         """The mean loss [m] of each row over sample numbers [m, k], where `real`."""
+
+    def head_losses(
+        self, core: Tensor, heads: Tensor, samples: Samples, ids: Tensor, real: Tensor
+    ) -> Tensor:
+        """The mean loss [m, k] of each row's core [m, C] with each of its heads [m, k, H]."""
+        models = [torch.cat([core, heads[:, j]], dim=1) for j in range(heads.shape[1])]
+        return torch.stack([self.losses(m, samples, ids, real) for m in models], dim=1)
 
     @abc.abstractmethod
     def scores(self, params: Tensor, samples: Samples) -> Scores:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ def _both_ways(pairs: Edges) -> Edges:
     return np.concatenate([pairs, pairs[::-1]], axis=1)
 
 
-def _simple(pairs: Edges, n: int) -> Edges:
+def undirected(pairs: Edges, n: int) -> Edges:
     """Undirected pairs without loops and repeats, as edges both ways."""
     low, high = pairs.min(axis=0), pairs.max(axis=0)
     keys = np.unique(low[low < high] * n + high[low < high])
@@ -74,7 +74,7 @@ class Ring(GraphSpec):
 
     def edges(self, n: int, seed: int, t: int) -> Edges:
         here = np.arange(n, dtype=np.int64)
-        return _simple(np.stack([here, (here + 1) % n]), n)
+        return undirected(np.stack([here, (here + 1) % n]), n)
 
 
 @graphs.register("torus")
@@ -88,7 +88,7 @@ class Torus(GraphSpec):
         row, column = here // (n // rows), here % (n // rows)
         right = row * (n // rows) + (column + 1) % (n // rows)
         down = (row + 1) % rows * (n // rows) + column
-        return _simple(np.stack([np.tile(here, 2), np.concatenate([right, down])]), n)
+        return undirected(np.stack([np.tile(here, 2), np.concatenate([right, down])]), n)
 
 
 @graphs.register("star")
@@ -162,26 +162,36 @@ def _random_regular(n: int, degree: int, seed: int, t: int, purpose: str) -> Edg
     for attempt in range(10_000):
         pairs = _pair_stubs(n, degree, seed, t, f"{purpose} {attempt}")
         if pairs is not None:
-            return _simple(pairs, n)
+            return undirected(pairs, n)
     raise AssertionError(f"no {degree}-regular graph on {n} nodes")  # practically impossible
 
 
 def _pair_stubs(n: int, degree: int, seed: int, t: int, purpose: str) -> Edges | None:
     """One attempt: a few turns of pairing what is left; None where some stubs cannot be paired."""
     stubs = np.repeat(np.arange(n, dtype=np.int64), degree)
-    taken = np.empty(0, dtype=np.int64)
+    taken = np.arange(n, dtype=np.int64) * (n + 1)  # loops count as taken
     for words in draw_on_host(seed, purpose, t, TURNS, stubs.size):
-        order = np.argsort(words[: stubs.size], kind="stable")
-        pairs = stubs[order].reshape(-1, 2)
+        pairs = stubs[np.argsort(words[: stubs.size], kind="stable")].reshape(-1, 2)
         keys = pairs.min(axis=1) * n + pairs.max(axis=1)
-        valid = np.zeros(len(keys), dtype=bool)
-        valid[np.unique(keys, return_index=True)[1]] = True
-        valid &= (pairs[:, 0] != pairs[:, 1]) & ~np.isin(keys, taken)
+        valid = _fresh(keys, taken, n)
         taken = np.concatenate([taken, keys[valid]])
         stubs = pairs[~valid].reshape(-1)
         if not stubs.size:
-            return np.stack([taken // n, taken % n])
+            return np.stack([taken[n:] // n, taken[n:] % n])
     return None
+
+
+def _fresh(keys: npt.NDArray[np.int64], taken: npt.NDArray[np.int64], n: int) -> npt.NDArray[Any]:
+    """Which keys are new and the first of their kind."""
+    if n > 4096:
+        first = np.zeros(len(keys), dtype=bool)
+        first[np.unique(keys, return_index=True)[1]] = True
+        return first & ~np.isin(keys, taken)
+    place = np.full(n * n, -1)
+    place[keys[::-1]] = np.arange(len(keys))[::-1]  # the first one is written last
+    place[taken] = -1
+    fresh: npt.NDArray[Any] = place[keys] == np.arange(len(keys))
+    return fresh
 
 
 def _complement(edges: Edges, n: int) -> Edges:
@@ -226,6 +236,8 @@ class SmallWorld(GraphSpec):
                 f"a small world of {n} nodes needs an even degree from 2 to {n - 1}, "
                 f"got {self.degree}"
             )
+        if not 0 <= self.rewire <= 1:
+            raise InputError(f"graph rewire must be within 0 and 1, got {self.rewire}")
 
     def edges(self, n: int, seed: int, t: int) -> Edges:
         self.check(n)
@@ -235,7 +247,7 @@ class SmallWorld(GraphSpec):
         far = below(words[1], n - 1).numpy()
         far = far + (far >= here)  # never oneself
         rewired = (uniform(words[0]) < self.rewire).numpy()
-        return _simple(np.stack([here, np.where(rewired, far, (here + step) % n)]), n)
+        return undirected(np.stack([here, np.where(rewired, far, (here + step) % n)]), n)
 
 
 @graphs.register("push")
@@ -258,36 +270,6 @@ class Push(GraphSpec):
         chosen = shuffle(draw(seed, "push", t, here, n - 1))[:, : self.peers]  # [n, peers]
         chosen = chosen + (chosen >= here[:, None])  # never oneself
         return np.stack([here.repeat_interleave(self.peers).numpy(), chosen.flatten().numpy()])
-
-
-@graphs.register("file")
-@dataclass(frozen=True)
-class EdgeFile(GraphSpec):
-    """Undirected edges from a text file: two node ids a line, '#' starts a comment."""
-
-    path: str = ""  # the file
-
-    def check(self, n: int) -> None:
-        self.edges(n, 0, 0)
-
-    def edges(self, n: int, seed: int, t: int) -> Edges:
-        try:
-            lines = Path(self.path).read_text().splitlines()
-        except OSError as error:
-            raise InputError(f"cannot read the edge file {self.path!r}: {error.strerror}") from None
-        pairs = [self._pair(number, line, n) for number, line in enumerate(lines, 1)]
-        kept = [pair for pair in pairs if pair]
-        return _simple(np.array(kept, dtype=np.int64).reshape(-1, 2).T, n)
-
-    def _pair(self, number: int, line: str, n: int) -> tuple[int, int] | None:
-        words = line.split("#")[0].split()
-        if not words:
-            return None
-        if len(words) != 2 or not all(w.isdigit() and int(w) < n for w in words):
-            raise InputError(
-                f"{self.path}:{number}: expected two node ids below {n}, got {line.strip()!r}"
-            )
-        return int(words[0]), int(words[1])
 
 
 @dataclass(frozen=True)

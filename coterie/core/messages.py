@@ -17,6 +17,7 @@ from coterie.core.graphs import Graph
 Rows = Mapping[str, Tensor]
 
 DENSE_DEGREE = 32  # above this many neighbors a matrix product beats gathering
+AT_ONCE = 1 << 28  # values gathered together; larger blocks go slot by slot
 
 
 @dataclass(frozen=True)
@@ -109,24 +110,19 @@ class Inbox:
     def sum(self, name: str, weight: Tensor | None = None) -> Tensor:
         """For every row of the block the sum of what it heard, times `weight` [E]: [m, ...]."""
         rows = self._rows[name]
-        edges, filled = self._slots
-        uniform = weight is None and len(self._sender) == edges.numel()
+        slots = self._slots
+        if slots.heard.shape[1] > DENSE_DEGREE:
+            return self._dense_sum(rows, weight)
+        if weight is None and slots.full:
+            return _sum_slots(rows, slots.heard, None)
         if weight is None:
             weight = rows.new_ones(len(self._sender))
-        if edges.shape[1] > DENSE_DEGREE:
-            return self._dense_sum(rows, weight)
-        table = torch.where(filled, _pad(weight.to(rows.dtype))[edges], 0)  # [m, D]
-        heard = _pad(self.sender)[edges]  # [m, D]
-        total = rows.new_zeros(self._size, *rows.shape[1:])
-        for slot in range(edges.shape[1]):  # in source order, without atomics: always the same bits
-            factor = _column(table[:, slot], rows)
-            part = factor * rows[heard[:, slot]]
-            # where nothing was heard the slot holds somebody's row, which may have diverged
-            total += part if uniform else torch.where(factor == 0, 0, part)
-        return total
+        table = torch.where(slots.filled, _pad(weight.to(rows.dtype))[slots.edges], 0)  # [m, D]
+        return _sum_slots(rows, slots.heard, table)
 
-    def _dense_sum(self, rows: Tensor, weight: Tensor) -> Tensor:
+    def _dense_sum(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         matrix = rows.new_zeros(self._size, len(rows))
+        weight = rows.new_ones(len(self._sender)) if weight is None else weight
         where = (self.receiver, self.sender)
         matrix.index_put_(where, weight.to(rows.dtype), accumulate=True)
         flat = rows.flatten(1)
@@ -137,21 +133,49 @@ class Inbox:
 
     def count(self, keep: Tensor | None = None) -> Tensor:
         """How many rows each row of the block heard, or of those how many to `keep` [E]: [m]."""
-        edges, filled = self._slots
+        slots = self._slots
         if keep is None:
-            return filled.sum(1)
-        return (filled & _pad(keep)[edges]).sum(1)
+            return slots.filled.sum(1)
+        return (slots.filled & _pad(keep)[slots.edges]).sum(1)
 
     @cached_property
-    def _slots(self) -> tuple[Tensor, Tensor]:
-        """The edges of each row of the block as a padded table [m, D], and which are real."""
+    def _slots(self) -> _Slots:
         heard = torch.bincount(self._receiver, minlength=self._size)
         degree = int(heard.max()) if self._size else 0
         first = torch.cumsum(heard, 0) - heard
-        edges = first[:, None] + torch.arange(degree)
         filled = torch.arange(degree) < heard[:, None]
-        edges = torch.where(filled, edges, len(self._sender))
-        return edges.to(self._device), filled.to(self._device)
+        edges = torch.where(filled, first[:, None] + torch.arange(degree), len(self._sender))
+        table = torch.stack([edges, _pad(self._sender)[edges], filled]).to(self._device)
+        return _Slots(table[0], table[1], table[2].bool(), len(self._sender) == edges.numel())
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """The edges of each row of a block as a padded table [m, D]."""
+
+    edges: Tensor  # [m, D] the edge; empty slots point one past the last
+    heard: Tensor  # [m, D] the heard row at its other end; 0 in empty slots
+    filled: Tensor  # [m, D] which slots are real
+    full: bool  # all of them
+
+
+def _sum_slots(rows: Tensor, heard: Tensor, table: Tensor | None) -> Tensor:
+    """Sum of table [m, D] (None: ones) times the heard rows, in source order, without atomics."""
+    if heard.numel() * rows[:1].numel() <= AT_ONCE:
+        part = rows[heard]  # [m, D, ...]
+        if table is not None:
+            shape = (*table.shape, *[1] * (rows.ndim - 1))
+            # an empty slot holds somebody's row, which may have diverged: 0 x NaN is NaN
+            part = part.mul_(table.view(shape)).masked_fill_((table == 0).view(shape), 0)
+        return part.sum(1)
+    total = rows.new_zeros(len(heard), *rows.shape[1:])
+    for slot in range(heard.shape[1]):
+        part = rows[heard[:, slot]]
+        if table is not None:
+            factor = _column(table[:, slot], rows)
+            part = part.mul_(factor).masked_fill_(factor == 0, 0)
+        total += part
+    return total
 
 
 def _pad(values: Tensor) -> Tensor:
@@ -177,14 +201,16 @@ def mix(
         weight = weight if keep is None else weight * keep
         rest = 1 - _edge_total(inbox, weight, own)
         return _times(own, rest) + inbox.sum(name, weight)
+    if keep is None and inbox._slots.full and inbox._slots.heard.shape[1]:
+        return (own + inbox.sum(name)) * (1 / (1 + inbox._slots.heard.shape[1]))
     heard = inbox.sum(name, None if keep is None else keep.to(own.dtype))
     mixed = _times(own + heard, 1 / (1 + inbox.count(keep)).to(own.dtype))
     return torch.where(_column(inbox.count(keep) == 0, own), own, mixed)
 
 
 def _edge_total(inbox: Inbox, weight: Tensor, like: Tensor) -> Tensor:
-    edges, filled = inbox._slots
-    return torch.where(filled, _pad(weight)[edges], 0).sum(1).to(like)
+    slots = inbox._slots
+    return torch.where(slots.filled, _pad(weight)[slots.edges], 0).sum(1).to(like)
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:

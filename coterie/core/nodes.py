@@ -174,13 +174,28 @@ class Nodes:
         self, params: Tensor, t: int, stream: str = "loss", samples: int | None = None
     ) -> Tensor:
         """The mean loss of each row on its train data, or on `samples` of them drawn anew: [m]."""
+        ids, real = self._some(t, stream, samples)
+        return self.population.engine.losses(params, self.train_data, ids, real)
+
+    def head_losses(
+        self,
+        core: Tensor,
+        heads: Tensor,
+        t: int,
+        stream: str = "loss",
+        samples: int | None = None,
+    ) -> Tensor:
+        """As `loss`, for a core [m, C] with each of its heads [m, k, H], same samples: [m, k]."""
+        ids, real = self._some(t, stream, samples)
+        return self.population.engine.head_losses(core, heads, self.train_data, ids, real)
+
+    def _some(self, t: int, stream: str, samples: int | None) -> tuple[Tensor, Tensor]:
+        """Sample numbers [m, k] of the train data, all or some drawn anew, and which count."""
         data = self.train_data
         if samples is None:
-            ids, real = data.all()
-        else:
-            ids = data.shuffled(self.seed, self.ids, t, stream, samples)
-            real = torch.arange(samples, device=ids.device) < data.count[:, None]
-        return self.population.engine.losses(params, data, ids, real)
+            return data.all()
+        ids = data.shuffled(self.seed, self.ids, t, stream, samples)
+        return ids, torch.arange(samples, device=ids.device) < data.count[:, None]
 
     def accuracy(self, params: Tensor) -> Tensor:
         """The share of its own validation data that each row gets right, in 0..1: [m]."""
@@ -188,7 +203,26 @@ class Nodes:
 
     def test(self, params: Tensor) -> Scores:
         """Loss and confusion of each row on its test data: for metrics, never for an algorithm."""
-        return self.population.engine.scores(params, self.test_data)
+        first, which = _distinct(params, self.test_data)
+        scores = self.population.engine.scores(params[first], self.test_data[first])
+        confusion = None if scores.confusion is None else scores.confusion[which]
+        return Scores(scores.loss[which], confusion)
+
+
+def _distinct(params: Tensor, samples: Samples) -> tuple[Tensor, Tensor]:
+    """The first of rows that are equal in model and samples, and who stands for whom."""
+    everyone = torch.arange(len(params), device=params.device)
+    if len(params) < 2:
+        return everyone, everyone
+    mark = torch.linspace(0.1, 1.0, params.shape[1], dtype=params.dtype, device=params.device)
+    marks = torch.stack([params @ mark, params.sum(1)], dim=1).double()
+    keys = torch.cat([marks, torch.stack([samples.start, samples.count], 1).to(marks)], dim=1)
+    _, which = torch.unique(keys, dim=0, return_inverse=True)
+    first = torch.full_like(everyone, len(params)).scatter_reduce_(0, which, everyone, "amin")
+    first = first[: int(which.max()) + 1]
+    if not torch.equal(params, params[first[which]]):  # equal marks of different rows, or NaN
+        return everyone, everyone
+    return first, which
 
 
 def accuracy_of(scores: Scores) -> Tensor:

@@ -9,13 +9,21 @@ class Rotation:
     degrees: float = 0  # counter-clockwise
 
 shifts.build({"name": "rotation", "degrees": 90})   # Rotation(degrees=90.0)
+
+A user's own function is named by its import path: `imported("my_package.nets:build", "model")`.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import importlib
 import inspect
-import re
+import io
+import operator
+import textwrap
+import tokenize
+import traceback
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -26,6 +34,20 @@ from coterie.errors import InputError, unknown
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
+EXPECTED = {  # a pydantic error -> what was expected, in plain words
+    **dict.fromkeys(["int_type", "int_parsing", "int_from_float"], "a whole number"),
+    **dict.fromkeys(["float_type", "float_parsing"], "a number"),
+    **dict.fromkeys(["bool_type", "bool_parsing"], "true or false"),
+    **dict.fromkeys(["list_type", "tuple_type", "set_type"], "a list"),
+    **dict.fromkeys(["dict_type", "model_type", "mapping_type", "dataclass_type"], "a table"),
+    "string_type": "text",
+    "too_short": "a list of at least {min_length}",
+    "greater_than": "a number greater than {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "literal_error": "{expected}",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +119,34 @@ class Registry(Generic[T]):
             return made
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            problem = f"{first['msg'].lower()}, got {first['input']!r}"
-            raise InputError(f"{self.kind} {entry.name!r}: {where}: {problem}") from None
+            field, *inside = first["loc"]
+            places = [str(place) for place in inside if isinstance(place, int)]
+            where = ".".join([str(field), *places])
+            raise InputError(f"{self.kind} {entry.name!r}: {where}: {in_words(first)}") from None
+
+    def spec(self, made: object) -> dict[str, Any]:
+        """The table that stands for an object: its name, and the options that it changes."""
+        entries = [entry for entry in self.entries.values() if entry.build is type(made)]
+        if not entries:
+            kind = made.__name__ if inspect.isclass(made) else type(made).__name__
+            hint = "give an object, such as Class()" if inspect.isclass(made) else "register it"
+            raise InputError(f"{kind} is not a registered {self.kind}; {hint}")
+        entry = min(entries, key=lambda entry: len(entry.preset))
+        values = {option.name: getattr(made, option.name) for option in entry.options()}
+        defaults = {option.name: option.default for option in entry.options()}
+        changed = {name: value for name, value in values.items() if value != defaults[name]}
+        return {"name": entry.name, **changed}
+
+
+def in_words(error: Mapping[str, Any]) -> str:
+    """What pydantic found wrong, in plain words, and what was got."""
+    if error["type"] == "missing":
+        return f"the key is missing; add it beside {error['input']!r}"
+    if error["type"] in EXPECTED:
+        expected = "expected " + EXPECTED[error["type"]].format(**error.get("ctx", {}))
+    else:
+        expected = error["msg"][0].lower() + error["msg"][1:]
+    return f"{expected}, got {error['input']!r}"
 
 
 @cache
@@ -114,9 +161,49 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def field_docs(build: Callable[..., Any]) -> dict[str, str]:
-    """The comment at the end of each field's line in a dataclass's source."""
+    """The comment beside each field in a dataclass's source, on whichever of its lines it is."""
     try:
-        source = inspect.getsource(build)
-    except (OSError, TypeError):
+        source = textwrap.dedent(inspect.getsource(build))
+        (body,) = ast.parse(source).body
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (OSError, TypeError, ValueError, SyntaxError, tokenize.TokenError):
         return {}
-    return {m[1]: m[2] for m in re.finditer(r"^    (\w+): [^#\n]*# (.+)$", source, re.MULTILINE)}
+    comments = {t.start[0]: t.string[1:].strip() for t in tokens if t.type == tokenize.COMMENT}
+    docs = {}
+    for node in body.body if isinstance(body, ast.ClassDef) else []:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            docs[node.target.id] = " ".join(comments[line] for line in lines if line in comments)
+    return docs
+
+
+def imported(path: str, kind: str) -> Callable[..., Any]:
+    """The user's function behind `package.module:function`."""
+    module, _, attribute = path.partition(":")
+    try:
+        found = operator.attrgetter(attribute)(importlib.import_module(module))
+    except Exception as error:
+        place = "run the script that defines it" if module == "__main__" else "is it on PYTHONPATH?"
+        raise InputError(
+            f"cannot import {kind} {path!r}: {_told(error)}; "
+            f"give 'package.module:function', importable from here ({place})"
+        ) from error
+    if not callable(found):
+        raise InputError(f"{kind} {path!r} is a {type(found).__name__}; give a function")
+    function: Callable[..., Any] = found
+    return function
+
+
+def called(function: Callable[[], T], path: str, kind: str) -> T:
+    """What the user's function returns; whatever it raises becomes an InputError that names it."""
+    try:
+        return function()
+    except Exception as error:
+        raise InputError(f"{kind} {path!r} failed: {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    """The error of a user's code and the line it came from, in one line."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    known = last.filename != __file__ and not last.filename.startswith("<")
+    return f"{type(error).__name__}: {error}" + f" ({last.filename}:{last.lineno})" * known

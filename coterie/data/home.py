@@ -50,5 +50,6 @@ class Place:
     def _missing(self) -> str:
         looked = [str(folder / self.pattern) for folder in folders()]
         looked += [str(self.system)] if self.system else []
-        unset = "" if os.environ.get("COTERIE_DATA") else " (COTERIE_DATA is not set)"
-        return f"data set {self.name!r} not found; looked in {', '.join(looked)}{unset}"
+        chosen = os.environ.get("COTERIE_DATA")
+        setting = f"COTERIE_DATA is {chosen!r}" if chosen else "COTERIE_DATA is not set"
+        return f"data set {self.name!r} not found; looked in {', '.join(looked)} ({setting})"

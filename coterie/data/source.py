@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
+import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from coterie.core.registry import Registry
+from coterie.core.registry import Registry, called, imported
 from coterie.errors import InputError, unknown
 
 
@@ -82,12 +82,12 @@ def _kind_of_path(name: str) -> str | None:
 
 def _call(where: str, options: Mapping[str, Any]) -> Dataset:
     """The data set that a user's function returns, whole or as four arrays."""
-    function = _imported(where)
+    function = imported(where, "data set")
     try:
         inspect.signature(function).bind(**options)
     except TypeError as error:
         raise InputError(f"data set {where!r} cannot take its options: {error}") from None
-    made = function(**options)
+    made = called(functools.partial(function, **options), where, "data set")
     if isinstance(made, Dataset):
         return made
     if isinstance(made, tuple) and len(made) == 4:
@@ -97,21 +97,6 @@ def _call(where: str, options: Mapping[str, Any]) -> Dataset:
         f"data set {where!r} returned a {type(made).__name__}; "
         "return a coterie.data.Dataset or a tuple (x_train, y_train, x_test, y_test)"
     )
-
-
-def _imported(where: str) -> Callable[..., Any]:
-    module, _, attribute = where.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(
-            f"cannot import data set {where!r}: {error}; "
-            "give 'package.module:function', importable from here"
-        ) from None
-    if not callable(found):
-        raise InputError(f"data set {where!r} is a {type(found).__name__}; give a function")
-    function: Callable[..., Any] = found
-    return function
 
 
 def as_split(inputs: Any, targets: Any, users: Any = None) -> Split:

@@ -10,6 +10,18 @@ from numpy.typing import NDArray
 
 from coterie.metrics import accuracy, fairness
 
+KEYS = (  # always all of them; what was not measured is null
+    "accuracy",
+    "accuracy_all",
+    "worst_node",
+    "fair_accuracy",
+    "demographic_parity",
+    "equalized_odds",
+    "equalized_odds_tpr",
+    "mse",
+    "mse_all",
+)
+
 
 def evaluate(
     confusion: NDArray[np.int64] | None,
@@ -20,26 +32,17 @@ def evaluate(
 ) -> dict[str, Any]:
     """The metrics of all nodes; `cluster` names each node's, `comparable`: parity makes sense."""
     names = np.array(cluster)
+    metrics: dict[str, Any] = dict.fromkeys(KEYS)
     if confusion is None:
-        return _plain_table(
-            {
-                "mse": accuracy.per_cluster(loss, names),
-                "mse_all": accuracy.overall(loss),
-                "accuracy": None,
-                "accuracy_all": None,
-            }
-        )
+        metrics["mse"] = accuracy.per_cluster(loss, names)
+        metrics["mse_all"] = accuracy.overall(loss)
+        return _plain_table(metrics)
     per_node = accuracy.per_node(confusion)
     by_cluster = accuracy.per_cluster(per_node, names)
-    metrics: dict[str, Any] = {
-        "accuracy": by_cluster,
-        "accuracy_all": accuracy.overall(per_node),
-        "worst_node": accuracy.worst_node(per_node),
-        "fair_accuracy": fairness.fair_accuracy(by_cluster.values(), alpha),
-        "demographic_parity": None,
-        "equalized_odds": None,
-        "equalized_odds_tpr": None,
-    }
+    metrics["accuracy"] = by_cluster
+    metrics["accuracy_all"] = accuracy.overall(per_node)
+    metrics["worst_node"] = accuracy.worst_node(per_node)
+    metrics["fair_accuracy"] = fairness.fair_accuracy(by_cluster.values(), alpha)
     if comparable:
         metrics["demographic_parity"] = fairness.demographic_parity(confusion, names)
         metrics["equalized_odds"] = fairness.equalized_odds(confusion, names)

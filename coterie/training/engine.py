@@ -54,8 +54,10 @@ def make_engine(
         path = _choose(task, sample_shape, settings)
     if path == "loop":
         return LoopEngine(*common)
-    chunk = rows_per_chunk(task, sample_shape, settings)
-    stacked = StackedEngine(*common, chunk=chunk, samples_at_once=chunk * settings.batch)
+    row = _row_bytes(task, sample_shape, settings)
+    chunk = max(1, CHUNK_BYTES[settings.device.type] // row)
+    at_once = chunk * settings.batch
+    stacked = StackedEngine(*common, chunk, at_once, row, tuple(sample_shape))
     return _fused(stacked, sample_shape, settings) if path == "fused" else stacked
 
 
@@ -73,7 +75,7 @@ def _fused(
     except (Unknown, ImportError) as reason:
         warnings.warn(f"the fast kernels are not used: {reason}", stacklevel=3)
         return generic
-    return FusedEngine(generic, chain, settings.precision, generic.chunk)
+    return FusedEngine(generic, chain, settings.precision, settings.batch, generic.chunk)
 
 
 def _set_precision(settings: TrainingSettings) -> None:
@@ -135,12 +137,11 @@ def _target_type(task: Task) -> torch.dtype:
     return torch.int64 if task.objective.classifies else torch.float32
 
 
-def rows_per_chunk(task: Task, sample_shape: Sequence[int], settings: TrainingSettings) -> int:
-    """How many rows train together within the memory set aside for a chunk."""
+def _row_bytes(task: Task, sample_shape: Sequence[int], settings: TrainingSettings) -> int:
+    """About how much memory one row takes while it trains."""
     outputs = _outputs(task, sample_shape)
     activations = sum(4 * output.numel() for _, output in outputs) * settings.batch
-    row = 4 * task.layout.size * 4 + 3 * activations
-    return max(1, CHUNK_BYTES[settings.device.type] // max(row, 1))
+    return 4 * task.layout.size * 4 + 3 * activations
 
 
 def _outputs(task: Task, sample_shape: Sequence[int]) -> list[tuple[nn.Module, Tensor]]:

@@ -1,15 +1,16 @@
-"""The fast path on a GPU: chains of known layers through Triton kernels, whole rounds in CUDA graphs."""
+"""The fast path on a GPU: chains of known layers through Triton kernels, in CUDA graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from coterie.core.engine import Engine, Scores, Work
+from coterie.core.engine import Engine, Scores, Work, rows_memory
 from coterie.core.params import Layout
 from coterie.core.samples import Pool, Samples
 from coterie.training.chain import Link
@@ -19,7 +20,7 @@ from coterie.training.stacked import StackedEngine, rows_of
 UNROLLED = 16  # steps that go into one CUDA graph; longer calls replay graphs of one step
 IMAGES = 16384  # rows x samples that are scored together
 
-Visit = Callable[[slice, Tensor, Tensor, Tensor, Tensor], None]  # rows, logits, losses, ids, real
+Seen = tuple[slice, slice, "_Scorer"]  # rows, samples, and the scorer that has seen them
 
 
 @dataclass(eq=False)
@@ -29,12 +30,19 @@ class FusedEngine(Engine):
     generic: StackedEngine  # for what the kernels do not do
     chain: list[Link]
     precision: str
+    batch: int  # samples of one step
     chunk: int  # rows that train together
     trainers: dict[Any, _Trainer] = field(default_factory=dict)
     scorers: dict[Any, _Scorer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.device, self.dtype = self.generic.device, self.generic.dtype
+        split = self.layout.split
+        at = {column.name: column.start for column in self.layout.columns}
+        starts = [at[f"{link.name}.weight"] for link in self.chain]
+        # the first link of the head, where the head is the chain's end
+        whole = split is not None and starts == sorted(starts)
+        self.head = sum(start < (split or 0) for start in starts) if whole else 0
 
     @property
     def layout(self) -> Layout:  # type: ignore[override]
@@ -66,42 +74,69 @@ class FusedEngine(Engine):
 
     def losses(self, params: Tensor, samples: Samples, ids: Tensor, real: Tensor) -> Tensor:
         total = params.new_zeros(len(params))
-
-        def visit(rows: slice, logits: Tensor, losses: Tensor, now: Tensor, counts: Tensor) -> None:
-            total[rows] += torch.where(counts, losses, 0).sum(1)
-
-        self._sweep(params, samples.pool, ids, real, visit)
+        for rows, now, scorer in self._sweep(params, samples.pool, ids):
+            losses = scorer.judge(ids[rows, now])[1]
+            total[rows] += torch.where(real[rows, now], losses, 0).sum(1)
         return total / real.sum(1)
+
+    def head_losses(
+        self, core: Tensor, heads: Tensor, samples: Samples, ids: Tensor, real: Tensor
+    ) -> Tensor:
+        if self.head == 0 or core.shape[1] != self.layout.split:
+            return Engine.head_losses(self, core, heads, samples, ids, real)
+        total = core.new_zeros(heads.shape[:2])
+        models = torch.cat([core, heads[:, 0]], dim=1)
+        for rows, now, scorer in self._sweep(models, samples.pool, ids):
+            for j in range(heads.shape[1]):
+                scorer.network.flat[:, self.layout.head] = heads[rows, j]
+                scorer.load_head()
+                losses = scorer.judge(ids[rows, now])[1]
+                total[rows, j] += torch.where(real[rows, now], losses, 0).sum(1)
+        return total / real.sum(1, keepdim=True)
 
     def scores(self, params: Tensor, samples: Samples) -> Scores:
         ids, real = samples.all()
         classes = self.generic.task.classes
         total = params.new_zeros(len(params))
         confusion = torch.zeros(len(params), classes**2, dtype=torch.int64, device=self.device)
-
-        def visit(rows: slice, logits: Tensor, losses: Tensor, now: Tensor, counts: Tensor) -> None:
-            total[rows] += torch.where(counts, losses, 0).sum(1)
-            cells = samples.pool.targets[now] * classes + logits.argmax(-1)
-            confusion[rows].scatter_add_(1, cells, counts.long())
-
-        self._sweep(params, samples.pool, ids, real, visit)
+        for rows, now, scorer in self._sweep(params, samples.pool, ids):
+            logits, losses = scorer.judge(ids[rows, now])
+            total[rows] += torch.where(real[rows, now], losses, 0).sum(1)
+            cells = samples.pool.targets[ids[rows, now]] * classes + logits.argmax(-1)
+            confusion[rows].scatter_add_(1, cells, real[rows, now].long())
         return Scores(total / real.sum(1), confusion.view(len(params), classes, classes))
 
-    def _sweep(self, params: Tensor, pool: Pool, ids: Tensor, real: Tensor, visit: Visit) -> None:
-        """Show all samples to all rows, a batch at a time."""
-        rows, count = ids.shape
-        for first in range(0, rows, self.chunk):
-            some = slice(first, first + self.chunk)
-            here = len(params[some])
-            batch = min(count, max(1, IMAGES // here))
-            key = (here, batch, id(pool))
+    def _sweep(self, params: Tensor, pool: Pool, ids: Tensor) -> Iterator[Seen]:
+        """Show all samples to all rows, some rows and a batch at a time: rows, samples, scorer."""
+        count = ids.shape[1]
+        for first in range(0, len(params), self.chunk):
+            rows = slice(first, min(first + self.chunk, len(params)))
+            many = rows.stop - rows.start
+            batch = max(1, min(count, IMAGES // many))
+            key = (many, batch, id(pool))
             if key not in self.scorers:
-                self.scorers[key] = _Scorer(self._network(pool, here, batch))
+                self.scorers[key] = _Scorer(self._network(pool, many, batch), self.head)
             scorer = self.scorers[key]
-            scorer.load(params[some])
+            scorer.load(params[rows])
             for start in range(0, count, batch):
                 now = slice(start, start + batch)
-                visit(some, *scorer.score(ids[some, now]), ids[some, now], real[some, now])
+                scorer.see(ids[rows, now])
+                yield rows, now, scorer
+
+    def memory(self, rows: int) -> int:
+        some = min(rows, self.chunk)
+        shape = self.generic.sample_shape
+        pool = Pool(
+            torch.empty(1, *shape, dtype=torch.uint8, device="meta"),
+            torch.empty(1, device="meta"),
+            (0.5,) * shape[0],
+            (0.5,) * shape[0],
+        )
+        trainer = self._network(pool, some, self.batch)
+        trained = {column.name for column in self.generic.task.part(None)}
+        trainer.allow_training(trained, self.generic.optimizer)
+        scorer = self._network(pool, some, max(1, IMAGES // some))
+        return trainer.bytes() + scorer.bytes() + rows_memory(self.layout, rows)
 
     def _network(self, pool: Pool, rows: int, batch: int) -> Network:
         return Network(self.chain, self.layout, pool, rows, batch, self.precision)
@@ -117,7 +152,14 @@ class _Trainer:
         self.ids = torch.zeros(unrolled, rows, batch, dtype=torch.int64, device=device)
         self.lr = torch.zeros(unrolled, rows, device=device)
         self.number = torch.zeros((), device=device)
-        self.steps = captured(self._steps)
+        self.paced: Tensor | None = None  # what is in `lr`
+        self.begin, self.steps = captured(self._begin), captured(self._steps)
+        self.end = captured(network.store)
+
+    def _begin(self) -> None:
+        self.network.load()
+        self.network.forget()
+        self.number.zero_()
 
     def _steps(self) -> None:
         for ids, lr in zip(self.ids, self.lr, strict=True):
@@ -125,43 +167,59 @@ class _Trainer:
             self.network.step(ids, lr, self.number)
 
     def train(self, params: Tensor, work: Work, steps: int) -> Tensor:
-        network, (rows, batch) = self.network, self.network.ids.shape
-        network.flat.copy_(params)
-        network.load()
-        network.forget()
-        self.number.zero_()
+        """The rows after their steps; everything that varies by call is written before replay."""
+        rows, batch = self.network.ids.shape
+        self.network.flat.copy_(params)
+        self.begin()
         order = work.order.view(rows, steps, batch).transpose(0, 1)
-        moving = torch.arange(steps)[:, None] < work.steps
-        lr = (work.lr * moving).to(self.lr)
+        pace = work.lr * (torch.arange(steps)[:, None] < work.steps)
         for start in range(0, steps, self.unrolled):
             self.ids.copy_(order[start : start + self.unrolled])
-            self.lr.copy_(lr[start : start + self.unrolled])
+            self._pace(pace[start : start + self.unrolled])
             self.steps()
-        network.store()
-        return network.flat.clone()
+        self.end()
+        return self.network.flat.clone()
+
+    def _pace(self, lr: Tensor) -> None:
+        if self.paced is None or not torch.equal(lr, self.paced):
+            self.lr.copy_(lr)
+            self.paced = lr
 
 
 class _Scorer:
-    """A forward pass, captured once and replayed."""
+    """A forward pass in two parts, core and head, captured once and replayed."""
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
-        self.forward = captured(network.forward)
+    def __init__(self, network: Network, head: int) -> None:
+        self.network, self.first = network, head
+        self.load_all, self.load_head = captured(network.load), captured(self._load_head)
+        self.core, self.head = captured(self._core), captured(self._head)
+
+    def _load_head(self) -> None:
+        self.network.load(self.first)
+
+    def _core(self) -> None:
+        self.network.read(self.network.ids)
+        self.network.pass_through(0, self.first)
+
+    def _head(self) -> None:
+        self.network.pass_through(self.first, len(self.network.links))
 
     def load(self, params: Tensor) -> None:
+        """Take the models [rows, P]."""
         self.network.flat.copy_(params)
-        self.network.load()
+        self.load_all()
 
-    def score(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and losses of samples [rows, up to batch]."""
-        count = ids.shape[1]
-        self.network.ids[:, :count] = ids
-        self.forward()
-        logits = self.network.logits[:, :count]
+    def see(self, ids: Tensor) -> None:
+        """Run the core on samples [rows, up to batch]."""
+        self.network.ids[:, : ids.shape[1]] = ids
+        self.core()
+
+    def judge(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the head: logits and losses of the samples seen."""
+        self.head()
+        logits = self.network.logits[:, : ids.shape[1]]
         targets = self.network.pool.targets[ids]
-        losses = torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1), targets.flatten(), reduction="none"
-        )
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
         return logits, losses.view(ids.shape)
 
 

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor, nn
 
-from coterie.core.engine import Engine, Scores, Work
+from coterie.core.engine import Engine, Scores, Work, rows_memory
 from coterie.core.params import Layout, flat
 from coterie.core.samples import Samples
 from coterie.training.optimizers import Optimizer
@@ -39,6 +39,9 @@ class LoopEngine(Engine):
     def layout(self) -> Layout:  # type: ignore[override]
         """The columns of a row."""
         return self.task.layout
+
+    def memory(self, rows: int) -> int:
+        return rows_memory(self.layout, rows)
 
     def initial(self, seeds: list[int]) -> Tensor:
         rows = [flat(initial_module(self.build, seed), self.layout) for seed in seeds]

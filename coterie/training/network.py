@@ -1,6 +1,8 @@
-"""A chain of known layers for a fixed number of rows: its buffers, and forward and backward over kernels."""
+"""A chain of known layers for a fixed number of rows: buffers, forward and backward."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,9 +47,8 @@ class ConvolutionLink:
         self.b = new(rows, filters)
         self.y = new(rows, batch, *self.shape.out, filters)
         self.out = new(rows, batch, *self.stage.out, filters)
-        self.gamma, self.beta = (
-            (new(rows, filters), new(rows, filters)) if link.norm else (None, None)
-        )
+        self.gamma = new(rows, filters) if link.norm else None
+        self.beta = new(rows, filters) if link.norm else None
         groups = rows * batch * self.stage.groups
         self.stats = (new(groups), new(groups)) if link.norm else None
 
@@ -179,26 +180,41 @@ class Network:
                 here, image = last.out, None
         self.logits = here
 
-    def load(self) -> None:
-        """Pack the flat rows into the links."""
+    def load(self, first: int = 0) -> None:
+        """Pack the flat rows into the links from the first one on."""
         flat = self.layout.unflatten(self.flat)
-        for name, packed in self._named().items():
-            packed.copy_(flat[name].view(packed.shape))
+        for link in self.links[first:]:
+            for name, packed in link.named().items():
+                packed.copy_(flat[name].view(packed.shape))
 
     def store(self) -> None:
         """Unpack the links into the flat rows."""
         flat = self.layout.unflatten(self.flat)
-        for name, packed in self._named().items():
-            flat[name].view(packed.shape).copy_(packed)
-
-    def _named(self) -> dict[str, Tensor]:
-        return {name: view for link in self.links for name, view in link.named().items()}
+        for link in self.links:
+            for name, packed in link.named().items():
+                flat[name].view(packed.shape).copy_(packed)
 
     def forward(self, ids: Tensor | None = None) -> None:
         """Logits of the samples `ids` [rows, batch] (default: the buffer)."""
         ids = self.ids if ids is None else ids
+        self.read(ids)
+        self.pass_through(0, len(self.links))
+
+    def bytes(self) -> int:
+        """Memory of all buffers."""
+        held: dict[int, int] = {}
+        for owner in (self, *self.links):
+            for tensor in _tensors(list(vars(owner).values())):
+                held[id(tensor.untyped_storage())] = tensor.untyped_storage().nbytes()
+        return sum(held.values())
+
+    def read(self, ids: Tensor) -> None:
+        """Fill the inputs with samples [rows, batch]."""
         samples.gather(self.pool.inputs, ids, self.scale, self.offset, self.x)
-        for link in self.links:
+
+    def pass_through(self, first: int, last: int) -> None:
+        """Run the links from `first` to before `last`."""
+        for link in self.links[first:last]:
             link.forward()
 
     def allow_training(self, part: set[str], optimizer: Optimizer) -> None:
@@ -248,10 +264,17 @@ class Network:
                 slot.zero_()
 
 
+def _tensors(values: list[Any]) -> list[Tensor]:
+    """All tensors among some values, also within lists and tuples."""
+    found = [value for value in values if isinstance(value, Tensor)]
+    for value in values:
+        if isinstance(value, list | tuple):
+            found += _tensors(list(value))
+    return found
+
+
 def _padding(layer: torch.nn.Conv2d) -> tuple[int, int]:
-    if layer.padding == "same":
-        return layer.kernel_size[0] // 2, layer.kernel_size[1] // 2
-    if layer.padding == "valid":
-        return 0, 0
-    height, width = layer.padding
-    return int(height), int(width)
+    if isinstance(layer.padding, str):
+        same = layer.padding == "same"
+        return (layer.kernel_size[0] // 2, layer.kernel_size[1] // 2) if same else (0, 0)
+    return layer.padding[0], layer.padding[1]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from coterie.core.engine import Engine, Scores, Work
+from coterie.core.engine import Engine, Scores, Work, rows_memory
 from coterie.core.params import Layout, flat
 from coterie.core.samples import Pool, Samples
 from coterie.training.optimizers import Optimizer
@@ -28,6 +28,8 @@ class StackedEngine(Engine):
     dtype: torch.dtype
     chunk: int  # rows that train together
     samples_at_once: int  # rows x samples that are scored together
+    row_bytes: int  # memory of one row while it trains
+    sample_shape: tuple[int, ...]
     captured: dict[Any, _Steps] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -38,6 +40,9 @@ class StackedEngine(Engine):
     def layout(self) -> Layout:  # type: ignore[override]
         """The columns of a row."""
         return self.task.layout
+
+    def memory(self, rows: int) -> int:
+        return min(rows, self.chunk) * self.row_bytes + rows_memory(self.layout, rows)
 
     def initial(self, seeds: list[int]) -> Tensor:
         rows = [flat(initial_module(self.build, seed), self.layout) for seed in seeds]

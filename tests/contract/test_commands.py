@@ -118,7 +118,6 @@ def test_list_without_a_kind_names_everything(coterie):
     assert outcome.code == 0 and all(kind in outcome.out for kind in LISTED)
 
 
-@pytest.mark.xfail(strict=True, reason="comments of options written over several lines are lost")
 def test_every_listed_name_and_option_has_a_line_of_text():
     from coterie.cli import _registries
 

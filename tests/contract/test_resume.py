@@ -100,9 +100,9 @@ def test_a_run_stopped_before_its_first_evaluation_can_be_read(coterie, here):
     file = write(here / "early.toml", table)
     code, output = interrupt(file, "early", signal.SIGINT, "epidemic.safetensors")
     assert code == 130 and "Traceback" not in output
-    assert summary(here / "early")["results"] == []
-    read = coterie("report", "early")
-    assert read.code == 0 or read.err.startswith("error: ")
+    (result,) = summary(here / "early")["results"]
+    assert 1 <= result["rounds"] < 4000 and result["accuracy"]
+    assert coterie("report", "early").code == 0
 
 
 def test_a_longer_run_goes_on_from_a_finished_one(coterie, here, file):
@@ -112,9 +112,6 @@ def test_a_longer_run_goes_on_from_a_finished_one(coterie, here, file):
     same_run(here / "longer", here / "whole")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the evaluation of the old last round is cut although `every` asks for it"
-)
 def test_a_longer_run_keeps_the_evaluation_that_was_due_at_the_old_end(coterie, here, file):
     assert coterie("run", file, "--out", "longer", "--set", "experiment.rounds=7").code == 0
     assert coterie("run", file, "--out", "longer", "--resume", *ROUNDS).code == 0

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.core.graphs import (
-    EdgeFile,
     ErdosRenyi,
     Full,
     GraphSpec,
@@ -22,6 +21,7 @@ from coterie.core.graphs import (
     regular,
     union,
 )
+from coterie.data.edges import EdgeFile
 from coterie.errors import InputError
 
 N = 12
@@ -170,7 +170,6 @@ def test_an_impossible_graph_is_refused_with_what_would_do(
         spec.check(n)
 
 
-@pytest.mark.xfail(strict=True, reason="SmallWorld.check does not look at rewire")
 def test_a_small_world_refuses_a_rewire_that_is_no_probability() -> None:
     with pytest.raises(InputError):
         SmallWorld(4, rewire=1.5).check(N)
@@ -194,7 +193,6 @@ def test_a_missing_edge_file_is_refused(tmp_path: Path) -> None:
         EdgeFile(str(tmp_path / "none.txt")).check(5)
 
 
-@pytest.mark.xfail(strict=True, reason="EdgeFile.edges lets UnicodeDecodeError escape")
 def test_an_edge_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "edges.bin"
     path.write_bytes(b"\xff\xfe\x00\x81")

@@ -5,7 +5,7 @@ import pytest
 from coterie.algorithms import Facade
 from coterie.core import algorithms, graphs
 from coterie.core.graphs import Regular
-from coterie.core.registry import Registry
+from coterie.core.registry import Registry, field_docs
 from coterie.errors import InputError
 from coterie.training import objectives, optimizers
 
@@ -62,7 +62,7 @@ def test_a_table_without_a_name_is_refused() -> None:
 
 
 def test_an_option_of_the_wrong_type_is_named_with_what_was_got() -> None:
-    with pytest.raises(InputError, match=r"graph 'regular': degree: .*integer.*got 'many'"):
+    with pytest.raises(InputError, match=r"graph 'regular': degree: .*whole number.*got 'many'"):
         graphs.build({"name": "regular", "degree": "many"})
     with pytest.raises(InputError, match=r"algorithm 'epidemic': variant: .*got 'both'"):
         algorithms.build({"name": "epidemic", "variant": "both"})
@@ -103,7 +103,6 @@ def test_everything_registered_has_a_line_of_help(registry: Registry) -> None:
     assert all(entry.doc for entry in registry.entries.values())
 
 
-UNDOCUMENTED = {("epidemic", "variant"), ("facade", "scoring"), ("idca", "scoring")}
 OPTIONS = sorted(
     (entry.name, option.name, option.doc)
     for registry in (graphs, objectives, optimizers, algorithms)
@@ -112,18 +111,47 @@ OPTIONS = sorted(
 )
 
 
-@pytest.mark.parametrize(
-    ("entry", "option", "doc"), [o for o in OPTIONS if o[:2] not in UNDOCUMENTED]
-)
+@pytest.mark.parametrize(("entry", "option", "doc"), OPTIONS)
 def test_every_option_has_a_line_of_help(entry: str, option: str, doc: str) -> None:
     assert doc
 
 
-@pytest.mark.xfail(
-    strict=True, reason="field_docs misses the comment of a field that spans several lines"
-)
 def test_an_option_over_several_lines_has_its_line_of_help_too() -> None:
-    assert all(doc for entry, option, doc in OPTIONS if (entry, option) in UNDOCUMENTED)
+    @dataclass
+    class Folded:
+        first: str = (
+            "a"  # inside
+        )  # fmt: skip
+        second: tuple[int, ...] = (
+            1,
+            2,
+        )  # on the closing line # twice
+        third: str = "# no comment"
+
+    docs = field_docs(Folded)
+    assert docs["first"].startswith("inside")
+    assert docs["second"] == "on the closing line # twice"
+    assert docs["third"] == ""
+
+
+def test_an_object_gives_the_table_that_makes_it() -> None:
+    assert algorithms.spec(Facade(heads=3)) == {"name": "facade", "heads": 3}
+    assert algorithms.spec(Facade(shared_core=False)) == {"name": "facade", "shared_core": False}
+    assert shifts.spec(Rotation(90)) == {"name": "rotation", "degrees": 90}
+    assert graphs.spec(Regular(fixed=True)) == {"name": "regular", "fixed": True}
+
+
+def test_an_object_of_no_registered_class_has_no_table() -> None:
+    with pytest.raises(InputError, match="Rotation is not a registered algorithm; register it"):
+        algorithms.spec(Rotation())
+    with pytest.raises(InputError, match=r"Facade is not .*; give an object"):
+        algorithms.spec(Facade)
+
+
+@pytest.mark.parametrize("option", ["heads", "degree", "warmup", "samples", "explore"])
+def test_facade_refuses_options_below_their_bounds(option: str) -> None:
+    with pytest.raises(InputError, match=rf"{option} must be at least [01], got -1"):
+        algorithms.build({"name": "facade", option: -1})
 
 
 def test_oracles_are_marked() -> None:

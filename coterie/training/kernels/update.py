@@ -1,4 +1,4 @@
-"""Plain gradient descent on packed weights: partial gradients are added up and applied in one pass."""
+"""Plain gradient descent on packed weights: partial gradients are added and applied in one pass."""
 
 from __future__ import annotations
 

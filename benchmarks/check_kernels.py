@@ -1,0 +1,198 @@
+"""Is every kernel right on this GPU? Each against a float64 reference on fresh random inputs.
+
+    python benchmarks/check_kernels.py
+
+Prints the relative error of each case and exits with 1 where one is too large: float32 must be
+within 1e-5, tf32 within 5e-3 and bf16 within 3e-2. Then fast, generic and CPU paths on 10 steps in
+float32, and two rounds from one CUDA graph: they differ from each other and equal the CPU's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from coterie.core import LocalWork, Nodes, Population
+from coterie.core.draws import draw
+from coterie.core.samples import Pool, Samples
+from coterie.models import Shape, build_model
+from coterie.training import TrainingSettings, make_engine, objectives, optimizers
+from coterie.training.kernels import activation, convolution, dense
+
+LIMITS = {"ieee": 1e-5, "tf32": 5e-3, "bf16": 3e-2}
+GEOMETRIES = [
+    convolution.Geometry(32, 32, 4, 32, (5, 5), 1, (2, 2)),
+    convolution.Geometry(16, 16, 32, 32, (5, 5), 1, (2, 2)),
+    convolution.Geometry(8, 8, 32, 64, (5, 5), 1, (2, 2)),
+    convolution.Geometry(13, 11, 8, 16, (3, 2), 2, (1, 0)),
+]
+STAGES = [
+    activation.Stage(32, 32, 32, 2, True, True, True, 1e-5),
+    activation.Stage(8, 8, 64, 2, True, True, False, 1e-5),
+    activation.Stage(10, 10, 16, 1, False, True, True),
+]
+
+
+def error(got: Tensor, wanted: Tensor) -> float:
+    return float((got.double() - wanted).norm() / wanted.norm())
+
+
+def new(*shape: int) -> Tensor:
+    return torch.randn(*shape, device="cuda")
+
+
+def check_convolution(shape: convolution.Geometry, precision: str) -> dict[str, float]:
+    rows, batch = 3, 5
+    x = new(rows, batch, shape.height, shape.width, shape.channels)
+    w = new(rows, *shape.kernel, shape.channels, shape.filters)
+    b, dy = new(rows, shape.filters), new(rows, batch, *shape.out, shape.filters)
+    y, dx = torch.full_like(dy, torch.nan), torch.full_like(x, torch.nan)
+    parts = convolution.weight_parts(rows, batch, shape)
+    dw, db = new(parts, *w.shape), new(parts, *b.shape)
+    convolution.forward(x, w, b, y, shape, precision)
+    convolution.input_gradient(dy, w, dx, shape, precision)
+    convolution.weight_gradient(x, dy, dw, db, shape, precision)
+    worst = {"forward": 0.0, "input": 0.0, "weight": 0.0, "bias": 0.0}
+    for row in range(rows):
+        image = x[row].double().permute(0, 3, 1, 2).requires_grad_()
+        weight = w[row].double().permute(3, 2, 0, 1).requires_grad_()
+        bias = b[row].double().requires_grad_()
+        out = F.conv2d(image, weight, bias, shape.stride, shape.padding)
+        grads = torch.autograd.grad(
+            out, (image, weight, bias), dy[row].double().permute(0, 3, 1, 2)
+        )
+        pairs = {
+            "forward": (y[row], out.permute(0, 2, 3, 1)),
+            "input": (dx[row], grads[0].permute(0, 2, 3, 1)),
+            "weight": (dw.sum(0)[row], grads[1].permute(2, 3, 1, 0)),
+            "bias": (db.sum(0)[row], grads[2]),
+        }
+        for name, (got, wanted) in pairs.items():
+            worst[name] = max(worst[name], error(got, wanted.detach()))
+    return worst
+
+
+def check_stage(stage: activation.Stage) -> dict[str, float]:
+    rows, batch = 3, 4
+    y = new(rows, batch, stage.height, stage.width, stage.channels)
+    gamma, beta = new(rows, stage.channels), new(rows, stage.channels)
+    out = torch.full((rows, batch, *stage.out, stage.channels), torch.nan, device="cuda")
+    dout, dy = torch.randn_like(out), torch.zeros_like(y)
+    stats = (new(rows * batch * stage.groups), new(rows * batch * stage.groups))
+    partial = (new(rows * batch, stage.channels), new(rows * batch, stage.channels))
+    scale = (gamma, beta) if stage.norm else (None, None)
+    activation.forward(y, *scale, out, stats, stage)
+    activation.backward(y, *scale, dout, stats, dy, partial, stage)
+    worst = {"forward": 0.0, "input": 0.0, "gamma": 0.0, "beta": 0.0}
+    for row in range(rows):
+        image = y[row].double().permute(0, 3, 1, 2).requires_grad_()
+        g, b = (part[row].double().requires_grad_() for part in (gamma, beta))
+        z = F.group_norm(image, stage.groups, g, b, stage.eps) if stage.norm else image
+        z = F.relu(z) if stage.relu else z
+        z = F.max_pool2d(z, 2) if stage.pool else z
+        wanted = torch.autograd.grad(
+            z, (image, g, b), dout[row].double().permute(0, 3, 1, 2), allow_unused=True
+        )
+        pairs = {"forward": (out[row], z), "input": (dy[row], wanted[0])}
+        for name, (got, right) in pairs.items():
+            worst[name] = max(worst[name], error(got, right.detach().permute(0, 2, 3, 1)))
+        if stage.norm:
+            for name, got, right in zip(("gamma", "beta"), partial, wanted[1:], strict=True):
+                mine = got.view(rows, batch, -1)[row].sum(0)
+                worst[name] = max(worst[name], error(mine, right))
+    return worst
+
+
+def check_dense(precision: str) -> float:
+    x, w, b, y = new(5, 8, 1024), new(5, 1024, 10), new(5, 1, 10), new(5, 8, 10)
+    dense.forward(x, w, b, y, True, precision)
+    return error(y, F.relu(torch.baddbmm(b.double(), x.double(), w.double())))
+
+
+def check_draws() -> float:
+    seed, node = torch.tensor([2**61 + 5, 7]), torch.tensor([3, 99])
+    there = draw(seed.cuda(), "check", 5, node.cuda(), 1001).cpu()
+    return float((there != draw(seed, "check", 5, node, 1001)).sum())
+
+
+def ten_steps(model: str, path: str, device: str, t: int = 0) -> Tensor:
+    """The change of 4 rows in round t, 10 steps in float32; earlier rounds are played before."""
+    torch.manual_seed(0)
+    shape = Shape((3, 32, 32), 10)
+    images = torch.randint(0, 256, (400, *shape.sample), dtype=torch.uint8)
+    pool = Pool(images, torch.arange(400) % 10, (0.5,) * 3, (0.5,) * 3)
+    settings = TrainingSettings(
+        objectives.build("classification"),
+        optimizers.build("sgd"),
+        10,
+        8,
+        torch.device(device),
+        torch.float32,
+    )
+    engine = make_engine(build_model({"name": model}, shape), shape.sample, settings, path=path)
+    start = torch.arange(4, device=device) * 100
+    samples = Samples(
+        pool.to(settings.device, settings.dtype),
+        torch.arange(400, device=device),
+        start,
+        torch.full_like(start, 100),
+    )
+    population = Population(4, (1,), engine, LocalWork(8, 10, None, 0.01))
+    rates = torch.full((4,), 0.01)
+    nodes = Nodes(population, torch.arange(4), samples, samples, samples, rates)
+    before = nodes.initial_params()
+    for earlier in range(t):  # makes and replays the graph, and must leave nothing behind
+        nodes.train(before, earlier)
+    return (nodes.train(before, t) - before).cpu()
+
+
+class Tally:
+    """Prints cases and counts those that failed."""
+
+    failed = 0
+
+    def __call__(self, name: str, value: float, limit: float) -> None:
+        good = value <= limit
+        self.failed += not good
+        print(f"{'ok  ' if good else 'FAIL'} {name:<60} {value:.2e}", flush=True)
+
+
+def check_kernels(report: Tally) -> None:
+    for shape, (precision, limit) in itertools.product(GEOMETRIES, LIMITS.items()):
+        for name, value in check_convolution(shape, precision).items():
+            size = f"{shape.height}x{shape.width}x{shape.channels}->{shape.filters}"
+            report(f"convolution {size} {precision} {name}", value, limit)
+    for stage in STAGES:
+        for name, value in check_stage(stage).items():
+            report(f"stage {stage.height}x{stage.width}x{stage.channels} {name}", value, 1e-5)
+    for precision, limit in LIMITS.items():
+        report(f"dense {precision}", check_dense(precision), limit)
+    report("draws that differ from the CPU's", check_draws(), 0)
+
+
+def check_paths(report: Tally) -> None:
+    for model in ("lenet", "cnn"):
+        cpu = ten_steps(model, "loop", "cpu").double()
+        for path in ("stacked", "fused"):
+            value = error(ten_steps(model, path, "cuda"), cpu)
+            report(f"10 steps of {model}: {path} against CPU", value, 1e-2)
+    first, second = (ten_steps("lenet", "fused", "cuda", t) for t in (1, 2))
+    report("two rounds from one graph are equal", float(torch.equal(first, second)), 0)
+    cpu = ten_steps("lenet", "loop", "cpu", 2).double()
+    report("the third round from a graph against CPU", error(second, cpu), 1e-2)
+
+
+def main() -> None:
+    report = Tally()
+    check_kernels(report)
+    check_paths(report)
+    print(f"{report.failed} failed")
+    sys.exit(report.failed > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Every kernel against torch in float64, in Triton's interpreter: small shapes, odd sizes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CASES = Path(__file__).parent / "kernel_cases.py"
+NAMES = [
+    "draws",
+    "norm-relu-pool",
+    "momentum-decay",
+    "strides-odd-sizes-two-linear-layers",
+    "adam",
+    "head-only",
+    "core-layer-only",
+    "tf32-runs",
+    "engine-agrees-with-stacked",
+    "chain-refuses-unknown-layers",
+]
+
+
+@pytest.fixture(scope="module")
+def outcome() -> str:
+    """The cases run in one process of their own: the interpreter is chosen before Triton loads."""
+    pytest.importorskip("triton", reason="the kernels need the package triton")
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, str(CASES)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_kernels_agree_with_a_plain_reference(name: str, outcome: str) -> None:
+    assert f"ok {name}\n" in outcome, outcome
