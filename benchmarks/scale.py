@@ -21,7 +21,7 @@ from coterie.runtimes.lockstep import DirectExchange
 from coterie.runtimes.simulate import Simulation
 from coterie.training import TrainingSettings, make_engine, objectives, optimizers
 
-BATCH, STEPS, OWNED = 8, 10, 100
+BATCH, STEPS, OWNED, TESTED = 8, 10, 100, 512
 SHAPE = Shape((3, 32, 32), 10)
 
 
@@ -43,9 +43,15 @@ def make_nodes(count: int, device: torch.device) -> Nodes:
     samples = Samples(
         pool, torch.arange(10_000, device=device), start, torch.full_like(start, OWNED)
     )
+    test = Samples(
+        pool,
+        torch.arange(10_000, device=device),
+        torch.zeros_like(start),
+        torch.full_like(start, TESTED),
+    )
     population = Population(count, (1,), engine, LocalWork(BATCH, STEPS, None, 0.05), True)
     rates = torch.full((count,), 0.05)
-    return Nodes(population, torch.arange(count), samples, samples, samples, rates)
+    return Nodes(population, torch.arange(count), samples, samples, test, rates)
 
 
 def measure(count: int, rounds: int, device: torch.device) -> dict[str, float]:
@@ -58,14 +64,17 @@ def measure(count: int, rounds: int, device: torch.device) -> dict[str, float]:
     base = torch.cuda.memory_allocated() if cuda else 0
     simulation = Simulation(EpidemicLearning(), [nodes], DirectExchange(count))
     simulation.start()
-    simulation.round(0)
+    for t in range(3):  # captures, and lets the allocator find its size
+        simulation.round(t)
+    if cuda:
+        torch.cuda.synchronize()
     started = time.perf_counter()
-    for t in range(1, rounds + 1):
+    for t in range(3, rounds + 3):
         simulation.round(t)
     if cuda:
         torch.cuda.synchronize()
     seconds = (time.perf_counter() - started) / rounds
-    nodes.loss(simulation.states[0].params, 0, samples=80)
+    nodes.test(simulation.states[0].params)
     peak = (torch.cuda.max_memory_allocated() - base) / 2**30 if cuda else float("nan")
     planned = nodes.population.engine.memory(count) / 2**30
     return {"us": 1e6 * seconds / count / STEPS, "gib": peak, "planned": planned, "round": seconds}
@@ -74,7 +83,7 @@ def measure(count: int, rounds: int, device: torch.device) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[32, 100, 320, 1000, 3200, 10000])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     device = torch.device(options.device)

@@ -55,9 +55,12 @@ class FusedEngine(Engine):
     def train(self, params: Tensor, work: Work) -> Tensor:
         if work.correction is not None or work.proximal:
             return self.generic.train(params, work)
-        chunks = [slice(i, i + self.chunk) for i in range(0, len(params), self.chunk)]
-        after = [self._train_chunk(params[rows], rows_of(work, rows)) for rows in chunks]
-        return after[0] if len(after) == 1 else torch.cat(after) if after else params
+        if len(params) <= self.chunk:
+            return self._train_chunk(params, work)
+        after = torch.empty_like(params)
+        for rows in even_chunks(len(params), self.chunk):
+            after[rows] = self._train_chunk(params[rows], rows_of(work, rows))
+        return after
 
     def _train_chunk(self, params: Tensor, work: Work) -> Tensor:
         steps = int(work.steps.max()) if len(work.steps) else 0
@@ -76,7 +79,8 @@ class FusedEngine(Engine):
         total = params.new_zeros(len(params))
         for rows, now, scorer in self._sweep(params, samples.pool, ids):
             losses = scorer.judge(ids[rows, now])[1]
-            total[rows] += torch.where(real[rows, now], losses, 0).sum(1)
+            add = torch.where(real[rows, now], losses, 0).sum(1)
+            total[rows] = add if now.start == 0 else total[rows] + add
         return total / real.sum(1)
 
     def head_losses(
@@ -91,7 +95,8 @@ class FusedEngine(Engine):
                 scorer.network.flat[:, self.layout.head] = heads[rows, j]
                 scorer.load_head()
                 losses = scorer.judge(ids[rows, now])[1]
-                total[rows, j] += torch.where(real[rows, now], losses, 0).sum(1)
+                add = torch.where(real[rows, now], losses, 0).sum(1)
+                total[rows, j] = add if now.start == 0 else total[rows, j] + add
         return total / real.sum(1, keepdim=True)
 
     def scores(self, params: Tensor, samples: Samples) -> Scores:
@@ -101,6 +106,8 @@ class FusedEngine(Engine):
         confusion = torch.zeros(len(params), classes**2, dtype=torch.int64, device=self.device)
         for rows, now, scorer in self._sweep(params, samples.pool, ids):
             logits, losses = scorer.judge(ids[rows, now])
+            if now.start == 0:  # chunks of rows may overlap
+                total[rows], confusion[rows] = 0, 0
             total[rows] += torch.where(real[rows, now], losses, 0).sum(1)
             cells = samples.pool.targets[ids[rows, now]] * classes + logits.argmax(-1)
             confusion[rows].scatter_add_(1, cells, real[rows, now].long())
@@ -109,8 +116,7 @@ class FusedEngine(Engine):
     def _sweep(self, params: Tensor, pool: Pool, ids: Tensor) -> Iterator[Seen]:
         """Show all samples to all rows, some rows and a batch at a time: rows, samples, scorer."""
         count = ids.shape[1]
-        for first in range(0, len(params), self.chunk):
-            rows = slice(first, min(first + self.chunk, len(params)))
+        for rows in even_chunks(len(params), self.chunk):
             many = rows.stop - rows.start
             batch = max(1, min(count, IMAGES // many))
             key = (many, batch, id(pool))
@@ -124,7 +130,7 @@ class FusedEngine(Engine):
                 yield rows, now, scorer
 
     def memory(self, rows: int) -> int:
-        some = min(rows, self.chunk)
+        some = max((part.stop - part.start for part in even_chunks(rows, self.chunk)), default=0)
         shape = self.generic.sample_shape
         pool = Pool(
             torch.empty(1, *shape, dtype=torch.uint8, device="meta"),
@@ -135,7 +141,7 @@ class FusedEngine(Engine):
         trainer = self._network(pool, some, self.batch)
         trained = {column.name for column in self.generic.task.part(None)}
         trainer.allow_training(trained, self.generic.optimizer)
-        scorer = self._network(pool, some, max(1, IMAGES // some))
+        scorer = self._network(pool, some, max(1, IMAGES // max(some, 1)))
         return trainer.bytes() + scorer.bytes() + rows_memory(self.layout, rows)
 
     def _network(self, pool: Pool, rows: int, batch: int) -> Network:
@@ -221,6 +227,15 @@ class _Scorer:
         targets = self.network.pool.targets[ids]
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
         return logits, losses.view(ids.shape)
+
+
+def even_chunks(rows: int, most: int) -> list[slice]:
+    """Slices of one size that cover all rows, so that one capture serves all; the last may overlap."""
+    count = -(-rows // most)
+    size = -(-rows // max(count, 1))
+    return [
+        slice(start, start + size) for start in (min(i * size, rows - size) for i in range(count))
+    ]
 
 
 def captured(work: Callable[[], None]) -> Callable[[], None]:

@@ -30,8 +30,8 @@ class Task:
 
     def part(self, columns: slice | None) -> list[Column]:
         """The trained columns within a part (None: of the whole model)."""
-        mask = self.layout.trained(columns)
-        return [c for c in self.layout.columns if c.trained and bool(mask[c.start : c.stop].all())]
+        first, last = (0, self.layout.size) if columns is None else (columns.start, columns.stop)
+        return [c for c in self.layout.columns if c.trained and first <= c.start and c.stop <= last]
 
     def moving_buffers(self, columns: slice | None) -> list[str]:
         """The names of the buffers within a part: they move with the layers that train."""
