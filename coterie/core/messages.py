@@ -145,7 +145,9 @@ class Inbox:
         first = torch.cumsum(heard, 0) - heard
         filled = torch.arange(degree) < heard[:, None]
         edges = torch.where(filled, first[:, None] + torch.arange(degree), len(self._sender))
-        table = torch.stack([edges, _pad(self._sender)[edges], filled]).to(self._device)
+        table = torch.stack([edges, _pad(self._sender)[edges], filled])
+        if self._device.type == "cuda":  # from pinned memory the copy does not wait for the device
+            table = table.pin_memory().to(self._device, non_blocking=True)
         return _Slots(table[0], table[1], table[2].bool(), len(self._sender) == edges.numel())
 
 
@@ -265,10 +267,11 @@ def deliver(message: Message, keys: Tensor, heard: Heard, n: int) -> Inbox:
     source, row, number = wanted(message, keys, n)
     first = torch.searchsorted(heard.key, source)
     count = torch.searchsorted(heard.key, source, right=True) - first
-    edge = torch.repeat_interleave(torch.arange(len(source)), count)  # a peer may send several rows
-    within = torch.arange(len(edge)) - torch.repeat_interleave(
-        torch.cumsum(count, 0) - count, count
-    )
+    edge = torch.arange(len(source))
+    within = torch.zeros_like(edge)
+    if not bool((count == 1).all()):  # a peer may send several rows, or none
+        edge = torch.repeat_interleave(edge, count)
+        within = torch.arange(len(edge)) - (torch.cumsum(count, 0) - count)[edge]
 
     def weight() -> Tensor:
         if isinstance(message, Fetch):

@@ -82,6 +82,8 @@ def _set_precision(settings: TrainingSettings) -> None:
     """Choose how a GPU multiplies, and algorithms that give the same bits every time."""
     if settings.device.type == "cuda":
         torch.backends.cudnn.deterministic = True
+        # cuDNN's Winograd transforms of 5x5 filters lose three digits (docs/speed.md)
+        torch.backends.cudnn.enabled = settings.precision != "float32"
         torch.backends.cudnn.allow_tf32 = settings.precision != "float32"
         torch.backends.cuda.matmul.allow_tf32 = settings.precision != "float32"
 

@@ -230,12 +230,11 @@ class _Scorer:
 
 
 def even_chunks(rows: int, most: int) -> list[slice]:
-    """Slices of one size that cover all rows, so that one capture serves all; the last may overlap."""
+    """Slices of one size that cover all rows, so that one capture serves all; they may overlap."""
     count = -(-rows // most)
     size = -(-rows // max(count, 1))
-    return [
-        slice(start, start + size) for start in (min(i * size, rows - size) for i in range(count))
-    ]
+    starts = [min(number * size, rows - size) for number in range(count)]
+    return [slice(start, start + size) for start in starts]
 
 
 def captured(work: Callable[[], None]) -> Callable[[], None]:
