@@ -1,6 +1,6 @@
 """How long is a whole run on real CIFAR-10? 32 nodes at 30:2, 1,200 rounds, evaluation every 80.
 
-    COTERIE_DATA=... python benchmarks/full_run.py [--rounds 1200] [--seeds 1]
+    COTERIE_DATA=... python benchmarks/full_run.py [--rounds 1200] [--seeds 1] [--precision tf32]
 
 Each algorithm runs once for two rounds first (kernels are compiled), then whole; the time is
 that of the whole run with its evaluations, after the data have been loaded. Prints a table
@@ -28,7 +28,7 @@ ALGORITHMS: list[dict[str, Any]] = [
 ]
 
 
-def table(rounds: int, seeds: int) -> dict[str, Any]:
+def table(rounds: int, seeds: int, precision: str, names: list[str]) -> dict[str, Any]:
     turned = [{"name": "rotation", "degrees": 180}]
     return {
         "experiment": {"name": "full", "seeds": seeds, "rounds": rounds},
@@ -40,16 +40,16 @@ def table(rounds: int, seeds: int) -> dict[str, Any]:
             ],
         },
         "model": {"name": "lenet"},
-        "train": {"steps": 10, "batch": 8},
-        "algorithm": ALGORITHMS,
+        "train": {"steps": 10, "batch": 8, "precision": precision},
+        "algorithm": [table for table in ALGORITHMS if table["name"] in names],
         "evaluate": {"every": min(80, rounds)},
         "runtime": {"models": False, "checkpoint_every": 400},
     }
 
 
-def play(rounds: int, seeds: int) -> dict[str, tuple[float, list[dict[str, Any]]]]:
+def play(settings: dict[str, Any]) -> dict[str, tuple[float, list[dict[str, Any]]]]:
     """Seconds and results of every algorithm."""
-    setup = prepare(config.parse(table(rounds, seeds)))
+    setup = prepare(config.parse(settings))
     measured = {}
     with tempfile.TemporaryDirectory() as folder:
         for part in make_parts(setup):
@@ -64,9 +64,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1200)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--algorithms", nargs="+", default=["epidemic", "facade"])
     options = parser.parse_args()
-    play(2, options.seeds)
-    measured = play(options.rounds, options.seeds)
+    rest = (options.seeds, options.precision, options.algorithms)
+    play(table(2, *rest))
+    measured = play(table(options.rounds, *rest))
     lines = []
     for label, (seconds, results) in measured.items():
         for result in results:

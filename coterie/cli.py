@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -124,7 +125,7 @@ def _execute(config: Config, out: Path | None, device: str, resume: bool) -> Non
     if resume and out is None:
         raise InputError("--resume needs --out, the folder of the run to go on with")
     folder = out or new_folder(config.experiment.name)
-    with _Display(config) as display:
+    with _Display() as display:
         try:
             summary = carry_out(config, folder, device, resume, display.watch())
         except Stopped:
@@ -137,11 +138,16 @@ def _execute(config: Config, out: Path | None, device: str, resume: bool) -> Non
 
 
 class _Display:
-    """A progress bar with round, accuracy per cluster and time left; Ctrl-C asks for a stop."""
+    """Round, accuracy per cluster and time left, as a bar or, in a log, as a line per evaluation.
 
-    def __init__(self, config: Config) -> None:
+    Ctrl-C asks for a stop after the round.
+    """
+
+    def __init__(self) -> None:
         self.asked = False
         self.task: TaskID | None = None
+        self.rounds, self.first, self.done, self.name = 0, 0, 0, ""
+        self.started = time.monotonic()
         self.progress = Progress(
             TextColumn("{task.description:<14}"),
             BarColumn(bar_width=24),
@@ -153,11 +159,11 @@ class _Display:
 
     def __enter__(self) -> _Display:
         self.before = signal.signal(signal.SIGINT, self._ask)
-        self.progress.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.progress.stop()
+        if self.task is not None:
+            self.progress.stop()
         signal.signal(signal.SIGINT, self.before)
 
     def _ask(self, *signal_and_frame: object) -> None:
@@ -170,19 +176,35 @@ class _Display:
         """The callbacks for the run."""
         from coterie.part import Watch
 
-        return Watch(self._part, self._round, self._accuracy, lambda: self.asked)
+        return Watch(
+            plan=_say,
+            part=self._part,
+            round=self._round,
+            accuracy=self._accuracy,
+            stop=lambda: self.asked,
+        )
 
     def _part(self, name: str, done: int, rounds: int) -> None:
-        self.task = self.progress.add_task(name, total=rounds, completed=done, accuracy="")
+        self.name, self.first, self.done, self.rounds = name, done, done, rounds
+        self.started = time.monotonic()
+        if console.is_terminal:
+            self.progress.start()
+            self.task = self.progress.add_task(name, total=rounds, completed=done, accuracy="")
 
     def _round(self, done: int) -> None:
+        self.done = done
         if self.task is not None:
             self.progress.update(self.task, completed=done)
 
     def _accuracy(self, clusters: dict[str, float]) -> None:
+        shown = "  ".join(f"{name} {value:.1f}" for name, value in clusters.items())
         if self.task is not None:
-            shown = "  ".join(f"{name} {value:.1f}" for name, value in clusters.items())
             self.progress.update(self.task, accuracy=shown)
+        else:
+            done = min(self.done + 1, self.rounds)  # an evaluation belongs to the round it follows
+            spent = (time.monotonic() - self.started) / max(done - self.first, 1)
+            left = f"{spent * (self.rounds - done):.0f} s left"
+            _say(f"{self.name}: round {done}/{self.rounds}  {shown}  {left}")
 
 
 def _print_results(summary: dict[str, Any]) -> None:

@@ -41,6 +41,7 @@ class Watch:
     round: Callable[[int], None] = lambda done: None
     accuracy: Callable[[dict[str, float]], None] = lambda clusters: None  # mean by cluster
     stop: Callable[[], bool] = lambda: False  # asked between rounds
+    plan: Callable[[str], None] = lambda text: None  # what will be stacked, a line a part
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,8 @@ def _unwritable(out: Path, error: OSError) -> InputError:
 
 def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict[str, Any]:
     results: list[dict[str, Any]] = []
+    for part in parts:
+        watch.plan(_plan(part))
     try:
         for part in parts:
             results += PartRun(setup.config, part, out, watch).play()
@@ -116,6 +118,14 @@ def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict
         _close_folder(out, setup, parts, results + stop.args[0])
         raise
     return _close_folder(out, setup, parts, results)
+
+
+def _plan(part: Part) -> str:
+    """What a part stacks, and about how much memory that takes."""
+    replicas, rows = len(part.replicas), len(part.nodes)
+    size = part.nodes.population.engine.memory(rows) / 2**30
+    stack = f"{replicas} x {part.nodes.n} nodes = {rows} rows" if replicas > 1 else f"{rows} nodes"
+    return f"plan: {part.name}: {stack}, about {max(size, 0.01):.2f} GiB"
 
 
 def _check_folder(out: Path, config: Config, resume: bool) -> None:

@@ -183,7 +183,7 @@ def _pair_stubs(n: int, degree: int, seed: int, t: int, purpose: str) -> Edges |
 
 def _fresh(keys: npt.NDArray[np.int64], taken: npt.NDArray[np.int64], n: int) -> npt.NDArray[Any]:
     """Which keys are new and the first of their kind."""
-    if n > 4096:
+    if n > 512:  # beyond that a table of all pairs costs more than sorting
         first = np.zeros(len(keys), dtype=bool)
         first[np.unique(keys, return_index=True)[1]] = True
         return first & ~np.isin(keys, taken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,8 +105,18 @@ class StackedEngine(Engine):
         if key not in self.captured:
             self.captured[key] = _Steps(self, len(params), work)
             self.captured[key].begin(params, work)
-            self.captured[key].capture()
+            self._capture(self.captured[key])
         return self.captured[key]
+
+    def _capture(self, steps: _Steps) -> None:
+        """Capture, where the module allows it."""
+        try:
+            steps.capture()
+        except RuntimeError as reason:
+            warnings.warn(
+                f"the model cannot be captured in a CUDA graph, so it trains slower: {reason}",
+                stacklevel=2,
+            )
 
     def _losses_chunk(self, params: Tensor, pool: Pool, ids: Tensor, real: Tensor) -> Tensor:
         named = self.layout.unflatten(params)
