@@ -37,6 +37,7 @@ test-all: lint
 bench: setup
 	$(BIN)/python benchmarks/round_speed.py
 	$(BIN)/python benchmarks/thousand_nodes.py
+	$(BIN)/python benchmarks/engine_choice.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -161,7 +161,6 @@ def test_every_algorithm_has_a_literal_reference():
     assert modules <= files
 
 
-@pytest.mark.xfail(strict=False, reason="the pages are being written")
 def test_every_algorithm_has_a_page_about_its_paper():
     pages = {path.stem for path in (ROOT / "docs" / "papers").glob("*.md")}
     files = {
