@@ -2,8 +2,8 @@
 
     python benchmarks/engine_choice.py
 
-Milliseconds per row and step for both engines, by the multiplications of the convolutions a sample; the
-limit that `training/engine.py` uses is LOOP_ABOVE. Prints a table and one line of JSON.
+Milliseconds per row and step for both engines, by the multiplications of the convolutions a sample;
+the limit that `training/engine.py` uses is LOOP_ABOVE. Prints a table and one line of JSON.
 """
 
 from __future__ import annotations
