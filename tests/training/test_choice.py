@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from coterie.errors import InputError
 from coterie.models.convolutional import LeNet
 from coterie.models.registry import Shape
-from coterie.training.engine import TrainingSettings, rows_per_chunk
+from coterie.training import TrainingSettings, make_engine
 from coterie.training.loop import LoopEngine
 from coterie.training.objectives import Classification, Reconstruction, Regression
 from coterie.training.optimizers import SGD
@@ -94,8 +94,9 @@ def test_a_model_that_does_not_take_the_samples_is_refused() -> None:
 
 
 def test_chunks_hold_at_least_one_row() -> None:
-    engine = World().engine()
-    assert isinstance(engine, StackedEngine)
     settings = TrainingSettings(Classification(), SGD(), 3, 4, CPU, torch.float64)
-    assert rows_per_chunk(engine.task, (10,), settings) > 1000
-    assert rows_per_chunk(engine.task, (10,), replace(settings, batch=1 << 40)) == 1
+    for batch, enough in ((4, 1000), (1 << 40, 1)):
+        engine = make_engine(mlp, (10,), replace(settings, batch=batch), path="stacked")
+        assert isinstance(engine, StackedEngine)
+        assert engine.chunk >= enough
+    assert engine.chunk == 1
