@@ -114,6 +114,7 @@ def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict
     try:
         for part in parts:
             results += PartRun(setup.config, part, out, watch).play()
+            part.nodes.population.engine.release()
     except Stopped as stop:
         _close_folder(out, setup, parts, results + stop.args[0])
         raise

@@ -28,9 +28,7 @@ class EpidemicLearning(Algorithm):
     """Epidemic Learning (De Vos et al., 2023): average with random peers, new ones every round."""
 
     degree: int = 4  # neighbors a round
-    variant: Literal["oracle", "local"] = (
-        "oracle"  # oracle: regular graph; local: each node pushes to peers of its choice
-    )
+    variant: Literal["oracle", "local"] = "oracle"  # a regular graph, or everybody picks its peers
     all_reduce: bool = False  # average all models once after the last round
 
     def start(self, nodes: Nodes) -> State:

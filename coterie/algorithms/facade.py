@@ -50,9 +50,7 @@ class Facade(Algorithm):
     heads: int = 2  # k, the number of heads; best the number of clusters one expects
     degree: int = 4  # neighbors a round
     warmup: int = 10  # first rounds, in which the whole model is shared and all heads are equal
-    scoring: Literal["same", "independent"] = (
-        "same"  # heads are compared on the same samples, or each on its own
-    )
+    scoring: Literal["same", "independent"] = "same"  # samples for all heads, or for each its own
     samples: int = 80  # own train samples on which heads are compared
     explore: int = 0  # rounds after the warm-up in which every node takes a random head
     shared_core: bool = True  # False: heads are whole models (IDCA)

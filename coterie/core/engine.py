@@ -51,6 +51,10 @@ class Engine(abc.ABC):
     def memory(self, rows: int) -> int:
         """About how many bytes training and mixing these many rows take, data not counted."""
 
+    def release(self) -> None:
+        """Free what was kept for the next call; called when a part of a run is done."""
+        return
+
     @abc.abstractmethod
     def initial(self, seeds: list[int]) -> Tensor:
         """A freshly initialised model for each seed: [m, P]."""

@@ -49,6 +49,11 @@ class FusedEngine(Engine):
         """The columns of a row."""
         return self.generic.layout
 
+    def release(self) -> None:
+        self.generic.release()
+        self.trainers.clear()
+        self.scorers.clear()
+
     def initial(self, seeds: list[int]) -> Tensor:
         return self.generic.initial(seeds)
 

@@ -45,6 +45,9 @@ class StackedEngine(Engine):
     def memory(self, rows: int) -> int:
         return min(rows, self.chunk) * self.row_bytes + rows_memory(self.layout, rows)
 
+    def release(self) -> None:
+        self.captured.clear()
+
     def initial(self, seeds: list[int]) -> Tensor:
         rows = [flat(initial_module(self.build, seed), self.layout) for seed in seeds]
         stacked = torch.stack(rows) if rows else torch.empty(0, self.layout.size)
