@@ -8,6 +8,8 @@ from typing import Any
 
 from coterie.errors import InputError, unknown
 
+INSTEAD = {"steps": "epochs", "epochs": "steps"}  # giving one takes the other away
+
 
 def apply_change(table: dict[str, Any], change: str, lists: Mapping[str, Any]) -> None:
     """Apply one `a.b=c`; entries of lists may be named by number, label or name.
@@ -24,6 +26,7 @@ def apply_change(table: dict[str, Any], change: str, lists: Mapping[str, Any]) -
     if not isinstance(here, dict):
         raise InputError(f"--set {change}: {'.'.join(parents)} is not a table")
     here[last] = _value(text.strip())
+    here.pop(INSTEAD.get(last, ""), None)
 
 
 def _child(here: Any, name: str, parent: str, change: str, lists: Mapping[str, Any]) -> Any:

@@ -221,11 +221,8 @@ def _print_results(summary: dict[str, Any]) -> None:
     console.print()
     console.print(table)
     seeds = len({result["seed"] for result in summary["results"]})
-    console.print(
-        f"mean ± standard deviation over {seeds} seed{'s' * (seeds > 1)}",
-        style="dim",
-        highlight=False,
-    )
+    text = f"mean ± population standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    console.print(text, style="dim", highlight=False)
 
 
 def _columns(summary: dict[str, Any]) -> dict[str, str]:
@@ -256,8 +253,8 @@ def _cell(name: str, value: dict[str, Any] | None) -> str:
         return f"{mean:.3f}"
     if "%" not in name:
         return f"{mean:.4g}"
-    by_cluster = name not in ("all %", "fair %")
-    return f"{mean:.1f}±{value['std']:.1f}" if by_cluster else f"{mean:.1f}"
+    spread = name not in ("all %", "fair %") and value.get("ci95") is not None
+    return f"{mean:.1f}±{value['std']:.1f}" if spread else f"{mean:.1f}"
 
 
 @app.command()

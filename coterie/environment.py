@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("coterie", "torch", "numpy", "scikit-learn", "networkx", "safetensors")
+PACKAGES = ("coterie", "torch", "numpy", "scikit-learn", "safetensors")
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:

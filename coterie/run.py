@@ -6,6 +6,7 @@ finished part is never computed again; an unfinished one goes on from its checkp
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,6 +80,7 @@ def run(
 
     The folder is by default runs/NAME, or runs/NAME-2 and so on where that exists.
     """
+    config = resolved(config)
     folder = new_folder(config.experiment.name) if out is None else Path(out)
     _check_folder(folder, config, resume)
     setup = prepare(config, device)
@@ -88,6 +90,18 @@ def run(
         return _run_parts(setup, parts, folder, watch or Watch())
     except OSError as error:
         raise _unwritable(folder, error) from None
+
+
+def resolved(config: Config) -> Config:
+    """The configuration with every default of its algorithms and of local work written out."""
+    table = config.model_dump(exclude_none=True)
+    if not {"steps", "epochs"} & set(table["train"]):
+        table["train"]["steps"] = LocalWork.steps
+    for entry, own in zip(config.algorithm, table["algorithm"], strict=True):
+        made: Any = _algorithm(config, entry)
+        for option in dataclasses.fields(made):
+            own.setdefault(option.name, getattr(made, option.name))
+    return configuration.parse(table)
 
 
 def new_folder(name: str) -> Path:
@@ -140,7 +154,7 @@ def _check_folder(out: Path, config: Config, resume: bool) -> None:
         return
     if not written.exists():
         raise InputError(f"there is no run to resume in {str(out)!r} (it has no config.toml)")
-    before = configuration.load(written)
+    before = resolved(configuration.load(written))
     if _comparable(before) != _comparable(config):
         raise InputError(
             f"{str(out)!r} holds a run of another configuration; only experiment.rounds may change"
@@ -294,7 +308,7 @@ def make_nodes(setup: Setup, stack: Stack, table: AlgorithmTable) -> Nodes:
     )
     work = LocalWork(
         batch=train.batch,
-        steps=None if train.epochs else train.steps or 10,
+        steps=None if train.epochs else train.steps or LocalWork.steps,
         epochs=train.epochs,
         lr=train.lr,
     )

@@ -100,9 +100,19 @@ class Registry(Generic[T]):
         return add
 
     def __getitem__(self, name: str) -> Entry[T]:
+        if ":" in name:
+            return self._imported(name)
         if name not in self.entries:
             raise unknown(self.kind, name, self.entries, f"coterie list {self.plural}")
         return self.entries[name]
+
+    def _imported(self, path: str) -> Entry[T]:
+        """The entry of a user's own class, `package.module:Class`, registered or not."""
+        build = imported(path, self.kind)
+        if not hasattr(build, "__dataclass_fields__"):
+            raise InputError(f"{self.kind} {path!r} is not a dataclass")
+        oracle = any(entry.oracle for entry in self.entries.values() if entry.build is build)
+        return Entry(path, build, {}, (inspect.getdoc(build) or "").split("\n\n")[0], oracle)
 
     def build(self, spec: str | Mapping[str, Any]) -> T:
         """The object that a name, or a table with a name and options, stands for."""

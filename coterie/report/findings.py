@@ -37,6 +37,10 @@ def _tell(study: Study, scenario: str, several: bool) -> str:
     spreads = {label: found[scenario] for label, found in aggregate(results).items()}
     spreads = {label: spreads[label] for label in names}
     start = f"{scenario}: " if several else ""
+    lengths = sorted({result["rounds"] for result in results})
+    if len(lengths) > 1:
+        rounds = " and ".join(map(str, lengths))
+        return f"{start}Runs of {rounds} rounds stand side by side; they cannot be compared."
     metric = results[0]["metric"]
     parts = [_served(study, scenario, metric, names, spreads), _best(names, spreads, metric)]
     return start + " ".join(part for part in [*parts, _settled(results)] if part)

@@ -79,7 +79,9 @@ def results_table(
         measured = [_cell(column, found) for column in columns]
         ends = [_settled(group), _cell(SECONDS, found)]
         rows.append([Cell(shown(group[0]), label), Cell(scenario, scenario), *measured, *ends])
-    return _mark_best(Table(header, rows), columns)
+    table = Table(header, rows)
+    comparable = len({result["rounds"] for result in results}) <= 1
+    return _mark_best(table, columns) if comparable else table
 
 
 def seeds_table(results: Results, order: Sequence[str] = (), clusters: Sequence[str] = ()) -> Table:

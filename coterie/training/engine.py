@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -68,6 +69,8 @@ def _fused(
     from coterie.training.chain import Unknown, chain_of
 
     try:
+        if settings.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+            raise Unknown("they need a GPU")
         if not settings.objective.classifies or settings.dtype != torch.float32:
             raise Unknown("the kernels train classifiers in float32")
         chain = chain_of(generic.task.module, sample_shape)

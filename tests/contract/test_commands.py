@@ -199,3 +199,65 @@ def test_a_run_may_leave_the_models_out(coterie, here):
     table = tiny(runtime={"models": False})
     assert coterie("run", write(here / "t.toml", table), "--out", "out").code == 0
     assert not (here / "out" / "models").exists()
+
+
+MINE = '''
+from dataclasses import dataclass
+from coterie import Algorithm, Send, State, mix, regular
+
+@dataclass(frozen=True)
+class Mine(Algorithm):
+    """Half own, half heard."""
+
+    degree: int = 2  # neighbors
+
+    def start(self, nodes):
+        return State(nodes.initial_params())
+
+    def round(self, t, state, nodes):
+        params = nodes.train(state.params, t)
+        inbox = yield Send({"params": params}, along=nodes.graph(regular(self.degree), t))
+        return State((params + mix(params, inbox, "params")) / 2)
+
+    def personal(self, state, nodes):
+        return state.params
+'''
+
+
+def test_an_algorithm_of_ones_own_runs_and_resumes_by_its_import_path(coterie, here):
+    (here / "mine_here.py").write_text(MINE)
+    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "mine_here:Mine"}]))
+    assert coterie("run", file, "--out", "out").code == 0
+    more = coterie("run", "--out", "out", "--resume", "--set", "experiment.rounds=9")
+    assert more.code == 0 and "mine_here:Mine" in more.out
+    assert summary(here / "out")["results"][0]["rounds"] == 9
+
+
+def test_the_written_configuration_has_every_option(coterie, here):
+    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "epidemic", "degree": 2}]))
+    assert coterie("run", file, "--out", "out").code == 0
+    text = (here / "out" / "config.toml").read_text()
+    assert 'variant = "oracle"' in text and "all_reduce = false" in text
+
+
+def test_epochs_on_the_command_line_replace_the_files_steps(coterie, here):
+    file = write(here / "tiny.toml", tiny(train={"steps": 2, "batch": 4}))
+    assert coterie("run", file, "--set", "train.epochs=1", "--out", "out").code == 0
+    text = (here / "out" / "config.toml").read_text()
+    assert "epochs = 1" in text and "steps" not in text
+
+
+def test_the_kernels_are_left_alone_without_a_gpu(coterie, here):
+    file = write(here / "tiny.toml", tiny())
+    with pytest.warns(UserWarning, match="the fast kernels are not used: they need a GPU"):
+        outcome = coterie("run", file, "--set", "runtime.path=fused", "--out", "out")
+    assert outcome.code == 0
+
+
+def test_runs_of_different_lengths_are_not_ranked(coterie, here):
+    file = write(here / "tiny.toml", tiny())
+    for rounds in (2, 3):
+        words = ("--set", f"experiment.rounds={rounds}", "--out", f"out{rounds}")
+        assert coterie("run", file, *words).code == 0
+    assert coterie("report", "out2", "out3", "--out", "both").code == 0
+    assert "they cannot be compared" in (here / "both" / "report.html").read_text()
