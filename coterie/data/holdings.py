@@ -79,7 +79,7 @@ def deal(
             held = _held_out(rows, replica.seed, node, plan.holdout)
             parts[0].append(rows[~held])
             parts[1].append(rows[held])
-        parts[2].extend(_tests(dataset, train, test, replica, cluster, plan))
+        parts[2].extend(_tests(dataset, (train, test), cluster, owned, plan))
         members.append(cluster)
     pools = [_pool(dataset, views) for views in (train, test)]
     return Holdings(
@@ -173,15 +173,18 @@ def _held_out(rows: np.ndarray, seed: int, node: int, fraction: float) -> np.nda
 
 def _tests(
     dataset: Dataset,
-    train: list[View],
-    test: list[View],
-    replica: Replica,
+    views: tuple[list[View], list[View]],
     cluster: np.ndarray,
+    owned: list[np.ndarray],
     plan: Plan,
 ) -> list[np.ndarray]:
-    """The rows of the test pool of each node: its cluster's, or its users' own."""
+    """The rows of the test pool of each node: its cluster's, or its own users'."""
+    train, test = views
     if dataset.per_user_test and isinstance(plan.partition, Natural):
-        return _user_tests(train, test, replica, cluster, plan)
+        return [
+            _user_test(train[number], test[number], rows)
+            for number, rows in zip(cluster, owned, strict=True)
+        ]
     picked = [view.start + _some(len(view.split), plan.test_samples) for view in test]
     return [picked[number] for number in cluster]
 
@@ -192,21 +195,11 @@ def _some(count: int, wanted: int) -> np.ndarray:
     return np.sort(order(count, 0, "test samples")[:wanted])
 
 
-def _user_tests(
-    train: list[View], test: list[View], replica: Replica, cluster: np.ndarray, plan: Plan
-) -> list[np.ndarray]:
-    tests: list[np.ndarray] = [np.empty(0, np.int64)] * len(cluster)
-    share = _shares(max(int(v.origin.max()) + 1 for v in train), train, replica)
-    for number, view in enumerate(test):
-        nodes = np.flatnonzero(cluster == number)
-        rows = np.flatnonzero(share[train[number].origin] == number)
-        users = train[number].split.users
-        assert isinstance(plan.partition, Natural) and users is not None
-        split = _targets_only(train[number].split.targets[rows], users[rows])
-        seed = _derived(replica.seed, f"partition {number}")
-        for node, user in zip(nodes, plan.partition.users(split, len(nodes), seed), strict=True):
-            tests[node] = view.start + np.flatnonzero(view.split.users == user)
-    return tests
+def _user_test(train: View, test: View, rows: np.ndarray) -> np.ndarray:
+    """The test rows of the users who made these train rows."""
+    assert train.split.users is not None and test.split.users is not None
+    users = np.unique(train.split.users[rows - train.start])
+    return test.start + np.flatnonzero(np.isin(test.split.users, users))
 
 
 def _derived(seed: int, purpose: str) -> int:
