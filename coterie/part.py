@@ -256,7 +256,6 @@ class PartRun:
             "nodes": part.nodes.n,
             "rounds": done,
             "metric": "mse" if metrics["accuracy"] is None else "accuracy",
-            "mse": None,
             **metrics,
             "bytes_per_node": float(sent.double().mean()),
             **self._settlement(number, done, history),

@@ -1,4 +1,4 @@
-"""Frames: how rows travel between peers. Sizes are checked before anything is built; no pickle.
+"""Frames: how rows travel between peers. Sizes are checked before anything is built.
 
     b"COT1" | header length (4 bytes) | body length (8) | header (msgpack) | body (safetensors)
 

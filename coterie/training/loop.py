@@ -19,7 +19,7 @@ from coterie.core.engine import Engine, Scores, Work, rows_memory
 from coterie.core.params import Layout, flat
 from coterie.core.samples import Samples
 from coterie.training.optimizers import Optimizer
-from coterie.training.task import Task, initial_module
+from coterie.training.task import Task, initial_rows
 
 EVALUATION_BATCH = 256
 
@@ -44,9 +44,7 @@ class LoopEngine(Engine):
         return rows_memory(self.layout, rows)
 
     def initial(self, seeds: list[int]) -> Tensor:
-        rows = [flat(initial_module(self.build, seed), self.layout) for seed in seeds]
-        stacked = torch.stack(rows) if rows else torch.empty(0, self.layout.size)
-        return stacked.to(self.device, self.dtype)
+        return initial_rows(self.build, self.layout, seeds).to(self.device, self.dtype)
 
     def train(self, params: Tensor, work: Work) -> Tensor:
         after = params.clone()

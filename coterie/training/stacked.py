@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from coterie.core.engine import Engine, Scores, Work, rows_memory
-from coterie.core.params import Layout, flat
+from coterie.core.params import Layout
 from coterie.core.samples import Pool, Samples
 from coterie.training.optimizers import Optimizer
-from coterie.training.task import Named, Task, initial_module
+from coterie.training.task import Named, Task, initial_rows
 
 
 @dataclass(eq=False)
@@ -49,9 +49,7 @@ class StackedEngine(Engine):
         self.captured.clear()
 
     def initial(self, seeds: list[int]) -> Tensor:
-        rows = [flat(initial_module(self.build, seed), self.layout) for seed in seeds]
-        stacked = torch.stack(rows) if rows else torch.empty(0, self.layout.size)
-        return stacked.to(self.device, self.dtype)
+        return initial_rows(self.build, self.layout, seeds).to(self.device, self.dtype)
 
     def train(self, params: Tensor, work: Work) -> Tensor:
         after = [

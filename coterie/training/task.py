@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from coterie.core.params import Column, Layout
+from coterie.core.params import Column, Layout, flat
 from coterie.errors import InputError
 from coterie.training.objectives import Objective
 
@@ -87,3 +87,9 @@ def initial_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build()
+
+
+def initial_rows(build: Callable[[], nn.Module], layout: Layout, seeds: list[int]) -> Tensor:
+    """A freshly initialised model for each seed: [m, P], on the CPU."""
+    rows = [flat(initial_module(build, seed), layout) for seed in seeds]
+    return torch.stack(rows) if rows else torch.empty(0, layout.size)

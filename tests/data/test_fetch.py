@@ -138,7 +138,7 @@ def hostile(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile
     [
         hostile("../outside"),
         hostile(f"{FOLDER}/../../outside"),
-        hostile("/tmp/outside"),
+        hostile("/outside"),
         hostile(f"{FOLDER}/link", tarfile.SYMTYPE, "/etc/passwd"),
         hostile(f"{FOLDER}/link", tarfile.LNKTYPE, "../../outside"),
         hostile(f"{FOLDER}/pipe", tarfile.FIFOTYPE),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -322,17 +321,3 @@ def weight_gradient(
 def padded(channels: int) -> int:
     """Channels as the kernels store them: a power of two, at least 4."""
     return max(4, int(triton.next_power_of_2(channels)))
-
-
-def pack(weight: Tensor, channels: int, filters: int) -> Tensor:
-    """A module's weights [rows, out, in, kh, kw] as the kernels store them."""
-    rows, out, into, kh, kw = weight.shape
-    packed = torch.zeros(rows, kh, kw, channels, filters, device=weight.device, dtype=weight.dtype)
-    packed[..., :into, :out] = weight.permute(0, 3, 4, 2, 1)
-    return packed
-
-
-def unpack(packed: Tensor, like: Tensor) -> Tensor:
-    """The module's view of packed weights."""
-    _, out, into, _, _ = like.shape
-    return packed[..., :into, :out].permute(0, 4, 3, 1, 2)
