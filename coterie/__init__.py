@@ -6,10 +6,12 @@ import types
 import typing
 
 if typing.TYPE_CHECKING:
-    from coterie.algorithms import DPSGD, EpidemicLearning, Facade, Local
+    from coterie.algorithms import DPSGD, EpidemicLearning, Facade, FedAvg, Local
     from coterie.config import Config
     from coterie.core import (
         Algorithm,
+        Cohort,
+        Federated,
         Fetch,
         Inbox,
         Listen,
@@ -17,6 +19,7 @@ if typing.TYPE_CHECKING:
         Send,
         State,
         algorithms,
+        mean,
         mix,
         regular,
     )
@@ -29,9 +32,12 @@ __version__ = "0.1.0"
 __all__ = [
     "DPSGD",
     "Algorithm",
+    "Cohort",
     "Config",
     "EpidemicLearning",
     "Facade",
+    "FedAvg",
+    "Federated",
     "Fetch",
     "Inbox",
     "InputError",
@@ -41,6 +47,7 @@ __all__ = [
     "Send",
     "State",
     "algorithms",
+    "mean",
     "mix",
     "regular",
     "results",
@@ -49,8 +56,10 @@ __all__ = [
 
 _HOMES = {  # the module of each public name, imported when the name is first used
     **dict.fromkeys(["DPSGD", "EpidemicLearning", "Facade", "Local"], "coterie.algorithms"),
+    **dict.fromkeys(["FedAvg"], "coterie.algorithms"),
     **dict.fromkeys(["Algorithm", "Fetch", "Inbox", "Listen", "Nodes"], "coterie.core"),
-    **dict.fromkeys(["Send", "State", "mix", "regular"], "coterie.core"),
+    **dict.fromkeys(["Cohort", "Federated", "Send", "State"], "coterie.core"),
+    **dict.fromkeys(["mean", "mix", "regular"], "coterie.core"),
     "algorithms": "coterie.algorithms.local",  # where all of them are registered
     "Config": "coterie.config",
     "InputError": "coterie.errors",
