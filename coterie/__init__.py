@@ -6,7 +6,7 @@ import types
 import typing
 
 if typing.TYPE_CHECKING:
-    from coterie.algorithms import DPSGD, EpidemicLearning, Facade, Local
+    from coterie.algorithms import DPSGD, EpidemicLearning, Facade, Gossip, Local
     from coterie.config import Config
     from coterie.core import (
         Algorithm,
@@ -33,6 +33,7 @@ __all__ = [
     "EpidemicLearning",
     "Facade",
     "Fetch",
+    "Gossip",
     "Inbox",
     "InputError",
     "Listen",
@@ -48,7 +49,8 @@ __all__ = [
 ]
 
 _HOMES = {  # the module of each public name, imported when the name is first used
-    **dict.fromkeys(["DPSGD", "EpidemicLearning", "Facade", "Local"], "coterie.algorithms"),
+    **dict.fromkeys(["DPSGD", "EpidemicLearning", "Facade"], "coterie.algorithms"),
+    **dict.fromkeys(["Gossip", "Local"], "coterie.algorithms"),
     **dict.fromkeys(["Algorithm", "Fetch", "Inbox", "Listen", "Nodes"], "coterie.core"),
     **dict.fromkeys(["Send", "State", "mix", "regular"], "coterie.core"),
     "algorithms": "coterie.algorithms.local",  # where all of them are registered

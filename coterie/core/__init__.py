@@ -2,7 +2,7 @@
 
 from coterie.core.algorithm import Algorithm, Program, State, algorithms, replica_field
 from coterie.core.draws import draw, pick_lowest, uniform
-from coterie.core.graphs import Full, GraphSpec, Push, Regular, Ring, graphs, regular
+from coterie.core.graphs import Full, GraphSpec, Pull, Push, Regular, Ring, graphs, regular
 from coterie.core.messages import Fetch, Inbox, Listen, Send, mix
 from coterie.core.nodes import LocalWork, Nodes, Population
 from coterie.core.params import Layout
@@ -19,6 +19,7 @@ __all__ = [
     "Nodes",
     "Population",
     "Program",
+    "Pull",
     "Push",
     "Regular",
     "Ring",
