@@ -6,7 +6,16 @@ import types
 import typing
 
 if typing.TYPE_CHECKING:
-    from coterie.algorithms import DPSGD, EpidemicLearning, Facade, Gossip, Local
+    from coterie.algorithms import (
+        DAC,
+        DPSGD,
+        EpidemicLearning,
+        Facade,
+        Gossip,
+        Local,
+        Oracle,
+        RandomPeers,
+    )
     from coterie.config import Config
     from coterie.core import (
         Algorithm,
@@ -27,6 +36,7 @@ if typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DAC",
     "DPSGD",
     "Algorithm",
     "Config",
@@ -39,6 +49,8 @@ __all__ = [
     "Listen",
     "Local",
     "Nodes",
+    "Oracle",
+    "RandomPeers",
     "Send",
     "State",
     "algorithms",
@@ -50,7 +62,7 @@ __all__ = [
 
 _HOMES = {  # the module of each public name, imported when the name is first used
     **dict.fromkeys(["DPSGD", "EpidemicLearning", "Facade"], "coterie.algorithms"),
-    **dict.fromkeys(["Gossip", "Local"], "coterie.algorithms"),
+    **dict.fromkeys(["DAC", "Gossip", "Local", "Oracle", "RandomPeers"], "coterie.algorithms"),
     **dict.fromkeys(["Algorithm", "Fetch", "Inbox", "Listen", "Nodes"], "coterie.core"),
     **dict.fromkeys(["Send", "State", "mix", "regular"], "coterie.core"),
     "algorithms": "coterie.algorithms.local",  # where all of them are registered

@@ -10,7 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from coterie.algorithms.shares import shares
+from coterie.algorithms.averages import shares
 from coterie.core import (
     Algorithm,
     GraphSpec,
