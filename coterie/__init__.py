@@ -9,6 +9,7 @@ if typing.TYPE_CHECKING:
     from coterie.algorithms import (
         DAC,
         DPSGD,
+        DePRL,
         EpidemicLearning,
         Facade,
         Gossip,
@@ -40,6 +41,7 @@ __all__ = [
     "DPSGD",
     "Algorithm",
     "Config",
+    "DePRL",
     "EpidemicLearning",
     "Facade",
     "Fetch",
@@ -61,7 +63,7 @@ __all__ = [
 ]
 
 _HOMES = {  # the module of each public name, imported when the name is first used
-    **dict.fromkeys(["DPSGD", "EpidemicLearning", "Facade"], "coterie.algorithms"),
+    **dict.fromkeys(["DPSGD", "DePRL", "EpidemicLearning", "Facade"], "coterie.algorithms"),
     **dict.fromkeys(["DAC", "Gossip", "Local", "Oracle", "RandomPeers"], "coterie.algorithms"),
     **dict.fromkeys(["Algorithm", "Fetch", "Inbox", "Listen", "Nodes"], "coterie.core"),
     **dict.fromkeys(["Send", "State", "mix", "regular"], "coterie.core"),

@@ -1,6 +1,7 @@
 """One paper, one file."""
 
 from coterie.algorithms.dac import DAC
+from coterie.algorithms.deprl import DePRL
 from coterie.algorithms.dpsgd import DPSGD
 from coterie.algorithms.epidemic import EpidemicLearning
 from coterie.algorithms.facade import Facade
@@ -12,6 +13,7 @@ from coterie.algorithms.random_peers import RandomPeers
 __all__ = [
     "DAC",
     "DPSGD",
+    "DePRL",
     "EpidemicLearning",
     "Facade",
     "Gossip",
