@@ -53,14 +53,16 @@ class GrpcLink(Link):
             self.traffic,
             receive,
             self._met,
+            knocks := setup.Knocks(),
         )
-        self._server = setup.server(self.keys, self.roster, self.listen)
+        self._server = setup.server(self.keys, self.roster, self.listen, knocks)
         self._server.add_generic_rpc_handlers((self._receiver.handler(),))
         await self._server.start()
         log.info("peer %d listens on %s (%s)", self.me, self.listen, self._protection())
         session = secrets.token_hex(16)
         self._senders = {p: self._sender(p, session) for p in self.roster.ids if p != self.me}
         self._tasks = [asyncio.create_task(sender.run()) for sender in self._senders.values()]
+        self._tasks.append(asyncio.create_task(self._watch(knocks)))
 
     async def send(self, to: int, frame: bytes) -> None:
         """Queue a frame for a peer."""
@@ -95,6 +97,13 @@ class GrpcLink(Link):
         outbox = Outbox(made.queue_frames, made.queue_bytes, made.patience)
         entry = self.roster[peer]
         return Sender(self.me, entry, self.keys, session, made, self.traffic, outbox)
+
+    async def _watch(self, knocks: setup.Knocks) -> None:
+        while True:
+            await asyncio.sleep(self.settings.watch)
+            if refused := knocks.refused():
+                text = "refused %d connections to %s: they did not prove to be a listed peer"
+                log.warning(text, refused, self.listen)
 
     def _met(self, peer: int) -> None:
         if peer in self._senders:

@@ -50,6 +50,7 @@ class Receiver:
     traffic: Traffic
     receive: Receive
     met: Callable[[int], None]  # told whenever a peer connects
+    knocks: setup.Knocks
     _inbound: dict[int, _Inbound] = field(default_factory=dict)
     _deliveries: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -65,6 +66,7 @@ class Receiver:
         await asyncio.gather(*self._deliveries, return_exceptions=True)
 
     async def _serve(self, _requests: Any, context: Any) -> None:
+        self.knocks.proven += 1
         said = {key: value for key, value in context.invocation_metadata() if key[:7] == "coterie"}
         try:
             peer = self._identify(said, context)

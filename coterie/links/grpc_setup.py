@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from coterie.errors import InputError
 from coterie.links.keys import NAME, Keys
 from coterie.links.roster import PeerEntry, Roster
 
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its news on stderr would break up ours
 try:
     import grpc
 except ImportError:
@@ -50,6 +52,7 @@ class Settings:
     answer: float = 10.0  # seconds in which a peer must answer to a connection
     shortest: float = 0.1  # seconds before the first attempt to connect again, then doubled
     longest: float = 5.0  # seconds between two attempts at most
+    watch: float = 10.0  # seconds between two looks at connections that were refused
     grace: float = 10.0  # seconds in which closing sends what is queued
 
     def __post_init__(self) -> None:
@@ -57,7 +60,28 @@ class Settings:
             raise InputError(f"chunks have 16 KiB to {LARGEST >> 20} MiB; got {self.chunk} bytes")
 
 
-def server(keys: Keys | None, roster: Roster, address: str) -> Any:
+@dataclass
+class Knocks:
+    """Connections that began a handshake and those that came through it, to tell of the rest."""
+
+    begun: int = 0
+    proven: int = 0
+    _settled: int = 0  # had begun when somebody asked before, so that they have had their time
+    _told: int = 0
+
+    def begin(self) -> None:
+        """A handshake begins; gRPC calls this in a thread of its own."""
+        self.begun += 1
+
+    def refused(self) -> int:
+        """How many more have failed since the last time somebody asked."""
+        failed = max(self._settled - self.proven - self._told, 0)
+        self._settled = self.begun
+        self._told += failed
+        return failed
+
+
+def server(keys: Keys | None, roster: Roster, address: str, knocks: Knocks) -> Any:
     """A server that listens on this address; with keys, to the certificates of the list alone."""
     options = _BOTH + _SERVER
     made = grpc.aio.server(options=options, maximum_concurrent_rpcs=4 * len(roster.peers) + 16)
@@ -65,7 +89,7 @@ def server(keys: Keys | None, roster: Roster, address: str) -> Any:
         if keys is None:
             made.add_insecure_port(address)
         else:
-            made.add_secure_port(address, _server_credentials(keys, roster))
+            made.add_secure_port(address, _server_credentials(keys, roster, knocks))
     except RuntimeError:
         raise InputError(
             f"cannot listen on {address}: is another peer using the port, or is the address not "
@@ -85,7 +109,11 @@ def channel(keys: Keys | None, entry: PeerEntry) -> Any:
     return grpc.aio.secure_channel(entry.address, credentials, options=options)
 
 
-def _server_credentials(keys: Keys, roster: Roster) -> Any:
+def _server_credentials(keys: Keys, roster: Roster, knocks: Knocks) -> Any:
     roots = b"".join(peer.certificate for peer in roster.peers)
     pair = (keys.key, keys.certificate)
-    return grpc.ssl_server_credentials([pair], roots, require_client_auth=True)
+    same = grpc.ssl_server_certificate_configuration([pair], roots)
+    # A handshake that fails leaves no trace in Python; asked for news, we hear of its beginning.
+    return grpc.dynamic_ssl_server_credentials(
+        same, knocks.begin, require_client_authentication=True
+    )

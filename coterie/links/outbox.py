@@ -27,7 +27,7 @@ class Outbox:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def put(self, frame: bytes) -> None:
-        """Queue a frame, in the order of the calls; waits while the queue of a live peer is full."""
+        """Queue a frame, in the order of the calls; waits while a live peer's queue is full."""
         async with self._turn:
             while self._full(len(frame)):
                 if self.reachable:

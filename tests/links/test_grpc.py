@@ -374,6 +374,32 @@ def test_a_peer_with_another_certificate_is_refused_and_its_fingerprint_logged(
         run(work(known))
 
 
+def test_a_stranger_is_refused_and_the_listening_side_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work(known: Roster) -> None:
+        async with (
+            opened(link(1, known, settings=settings(watch=0.05))) as (at_b,),
+            grpc_setup.channel(key_of("stranger"), known[1]) as channel,
+        ):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await begin(channel).read()
+            await until(lambda: f"connections to {known[1].address}: they did not" in caplog.text)
+            assert at_b.began == 0
+
+    with roster(2) as known:
+        run(work(known))
+
+
+def test_refusals_are_told_once_and_only_after_their_time() -> None:
+    knocks = grpc_setup.Knocks(begun=3, proven=1)
+    assert [knocks.refused() for _ in range(3)] == [0, 2, 0]
+    knocks.begun += 1
+    assert knocks.refused() == 0
+    knocks.proven += 1
+    assert knocks.refused() == 0
+
+
 def test_a_listed_peer_that_claims_to_be_another_is_refused_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
