@@ -6,7 +6,20 @@ import types
 import typing
 
 if typing.TYPE_CHECKING:
-    from coterie.algorithms import DPSGD, EpidemicLearning, Facade, FedAvg, Local
+    from coterie.algorithms import (
+        DPSGD,
+        IFCA,
+        EpidemicLearning,
+        Facade,
+        FedAvg,
+        FedOpt,
+        FedProx,
+        FedRep,
+        FedSGD,
+        HypCluster,
+        Local,
+        Scaffold,
+    )
     from coterie.config import Config
     from coterie.core import (
         Algorithm,
@@ -31,19 +44,26 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DPSGD",
+    "IFCA",
     "Algorithm",
     "Cohort",
     "Config",
     "EpidemicLearning",
     "Facade",
     "FedAvg",
+    "FedOpt",
+    "FedProx",
+    "FedRep",
+    "FedSGD",
     "Federated",
     "Fetch",
+    "HypCluster",
     "Inbox",
     "InputError",
     "Listen",
     "Local",
     "Nodes",
+    "Scaffold",
     "Send",
     "State",
     "algorithms",
@@ -56,7 +76,8 @@ __all__ = [
 
 _HOMES = {  # the module of each public name, imported when the name is first used
     **dict.fromkeys(["DPSGD", "EpidemicLearning", "Facade", "Local"], "coterie.algorithms"),
-    **dict.fromkeys(["FedAvg"], "coterie.algorithms"),
+    **dict.fromkeys(["FedAvg", "FedOpt", "FedProx", "FedRep", "FedSGD"], "coterie.algorithms"),
+    **dict.fromkeys(["HypCluster", "IFCA", "Scaffold"], "coterie.algorithms"),
     **dict.fromkeys(["Algorithm", "Fetch", "Inbox", "Listen", "Nodes"], "coterie.core"),
     **dict.fromkeys(["Cohort", "Federated", "Send", "State"], "coterie.core"),
     **dict.fromkeys(["mean", "mix", "regular"], "coterie.core"),
