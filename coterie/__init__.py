@@ -9,14 +9,21 @@ if typing.TYPE_CHECKING:
     from coterie.algorithms import (
         DAC,
         DPSGD,
+        IFCA,
         DePRL,
         EpidemicLearning,
         Facade,
         FedAvg,
+        FedOpt,
+        FedProx,
+        FedRep,
+        FedSGD,
         Gossip,
+        HypCluster,
         Local,
         Oracle,
         RandomPeers,
+        Scaffold,
     )
     from coterie.config import Config
     from coterie.core import (
@@ -43,6 +50,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DAC",
     "DPSGD",
+    "IFCA",
     "Algorithm",
     "Cohort",
     "Config",
@@ -50,9 +58,14 @@ __all__ = [
     "EpidemicLearning",
     "Facade",
     "FedAvg",
+    "FedOpt",
+    "FedProx",
+    "FedRep",
+    "FedSGD",
     "Federated",
     "Fetch",
     "Gossip",
+    "HypCluster",
     "Inbox",
     "InputError",
     "Listen",
@@ -60,6 +73,7 @@ __all__ = [
     "Nodes",
     "Oracle",
     "RandomPeers",
+    "Scaffold",
     "Send",
     "State",
     "algorithms",
@@ -72,7 +86,9 @@ __all__ = [
 
 _HOMES = {  # the module of each public name, imported when the name is first used
     **dict.fromkeys(["DAC", "DPSGD", "DePRL", "EpidemicLearning", "Facade"], "coterie.algorithms"),
-    **dict.fromkeys(["FedAvg", "Gossip", "Local", "Oracle", "RandomPeers"], "coterie.algorithms"),
+    **dict.fromkeys(["FedAvg", "FedOpt", "FedProx", "FedRep", "FedSGD"], "coterie.algorithms"),
+    **dict.fromkeys(["Gossip", "HypCluster", "IFCA", "Local", "Oracle"], "coterie.algorithms"),
+    **dict.fromkeys(["RandomPeers", "Scaffold"], "coterie.algorithms"),
     **dict.fromkeys(["Algorithm", "Cohort", "Federated", "Fetch", "Inbox"], "coterie.core"),
     **dict.fromkeys(["Listen", "Nodes", "Send", "State", "mean"], "coterie.core"),
     **dict.fromkeys(["mix", "regular"], "coterie.core"),

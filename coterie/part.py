@@ -278,7 +278,9 @@ class PartRun:
         if self.choices is None:
             return {"settled": None, "first_settled_round": None, "adjusted_rand_index": None}
         names, choice = self.part.clusters[number], self.choices[number]
-        spare = getattr(self.part.algorithm, "heads", 0) > len(set(names))
+        algorithm = self.part.algorithm
+        options = getattr(algorithm, "heads", 0) or getattr(algorithm, "models", 0)
+        spare = options > len(set(names))
         judge = settlement.unshared if spare else settlement.settled
         mine = {**self._where(self.part.replicas[number])}
         changes = [r for r in history if mine.items() <= r.items() and r["round"] <= done]

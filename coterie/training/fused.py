@@ -58,7 +58,7 @@ class FusedEngine(Engine):
         return self.generic.initial(seeds)
 
     def train(self, params: Tensor, work: Work) -> Tensor:
-        if work.correction is not None or work.proximal:
+        if work.correction is not None or work.proximal or work.once:
             return self.generic.train(params, work)
         if len(params) <= self.chunk:
             return self._train_chunk(params, work)
