@@ -10,6 +10,7 @@ if typing.TYPE_CHECKING:
         DAC,
         DPSGD,
         DePRL,
+        DisPFL,
         EpidemicLearning,
         Facade,
         Gossip,
@@ -42,6 +43,7 @@ __all__ = [
     "Algorithm",
     "Config",
     "DePRL",
+    "DisPFL",
     "EpidemicLearning",
     "Facade",
     "Fetch",
@@ -63,8 +65,10 @@ __all__ = [
 ]
 
 _HOMES = {  # the module of each public name, imported when the name is first used
-    **dict.fromkeys(["DPSGD", "DePRL", "EpidemicLearning", "Facade"], "coterie.algorithms"),
-    **dict.fromkeys(["DAC", "Gossip", "Local", "Oracle", "RandomPeers"], "coterie.algorithms"),
+    **dict.fromkeys(["DPSGD", "DePRL", "DisPFL", "EpidemicLearning"], "coterie.algorithms"),
+    **dict.fromkeys(
+        ["DAC", "Facade", "Gossip", "Local", "Oracle", "RandomPeers"], "coterie.algorithms"
+    ),
     **dict.fromkeys(["Algorithm", "Fetch", "Inbox", "Listen", "Nodes"], "coterie.core"),
     **dict.fromkeys(["Send", "State", "mix", "regular"], "coterie.core"),
     "algorithms": "coterie.algorithms.local",  # where all of them are registered
