@@ -13,6 +13,7 @@ if typing.TYPE_CHECKING:
         DisPFL,
         EpidemicLearning,
         Facade,
+        FedAvg,
         Gossip,
         Local,
         Oracle,
@@ -21,6 +22,8 @@ if typing.TYPE_CHECKING:
     from coterie.config import Config
     from coterie.core import (
         Algorithm,
+        Cohort,
+        Federated,
         Fetch,
         Inbox,
         Listen,
@@ -28,6 +31,7 @@ if typing.TYPE_CHECKING:
         Send,
         State,
         algorithms,
+        mean,
         mix,
         regular,
     )
@@ -41,11 +45,14 @@ __all__ = [
     "DAC",
     "DPSGD",
     "Algorithm",
+    "Cohort",
     "Config",
     "DePRL",
     "DisPFL",
     "EpidemicLearning",
     "Facade",
+    "FedAvg",
+    "Federated",
     "Fetch",
     "Gossip",
     "Inbox",
@@ -58,6 +65,7 @@ __all__ = [
     "Send",
     "State",
     "algorithms",
+    "mean",
     "mix",
     "regular",
     "results",
@@ -65,12 +73,12 @@ __all__ = [
 ]
 
 _HOMES = {  # the module of each public name, imported when the name is first used
-    **dict.fromkeys(["DPSGD", "DePRL", "DisPFL", "EpidemicLearning"], "coterie.algorithms"),
-    **dict.fromkeys(
-        ["DAC", "Facade", "Gossip", "Local", "Oracle", "RandomPeers"], "coterie.algorithms"
-    ),
-    **dict.fromkeys(["Algorithm", "Fetch", "Inbox", "Listen", "Nodes"], "coterie.core"),
-    **dict.fromkeys(["Send", "State", "mix", "regular"], "coterie.core"),
+    **dict.fromkeys(["DAC", "DPSGD", "DePRL", "DisPFL", "Facade"], "coterie.algorithms"),
+    "EpidemicLearning": "coterie.algorithms",
+    **dict.fromkeys(["FedAvg", "Gossip", "Local", "Oracle", "RandomPeers"], "coterie.algorithms"),
+    **dict.fromkeys(["Algorithm", "Cohort", "Federated", "Fetch", "Inbox"], "coterie.core"),
+    **dict.fromkeys(["Listen", "Nodes", "Send", "State", "mean"], "coterie.core"),
+    **dict.fromkeys(["mix", "regular"], "coterie.core"),
     "algorithms": "coterie.algorithms.local",  # where all of them are registered
     "Config": "coterie.config",
     "InputError": "coterie.errors",

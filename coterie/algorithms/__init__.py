@@ -6,6 +6,7 @@ from coterie.algorithms.dispfl import DisPFL
 from coterie.algorithms.dpsgd import DPSGD
 from coterie.algorithms.epidemic import EpidemicLearning
 from coterie.algorithms.facade import Facade
+from coterie.algorithms.fedavg import FedAvg
 from coterie.algorithms.gossip import Gossip
 from coterie.algorithms.local import Local
 from coterie.algorithms.oracle import Oracle
@@ -18,6 +19,7 @@ __all__ = [
     "DisPFL",
     "EpidemicLearning",
     "Facade",
+    "FedAvg",
     "Gossip",
     "Local",
     "Oracle",
