@@ -11,6 +11,7 @@ if typing.TYPE_CHECKING:
         DPSGD,
         IFCA,
         DePRL,
+        DisPFL,
         EpidemicLearning,
         Facade,
         FedAvg,
@@ -55,6 +56,7 @@ __all__ = [
     "Cohort",
     "Config",
     "DePRL",
+    "DisPFL",
     "EpidemicLearning",
     "Facade",
     "FedAvg",
@@ -85,10 +87,10 @@ __all__ = [
 ]
 
 _HOMES = {  # the module of each public name, imported when the name is first used
-    **dict.fromkeys(["DAC", "DPSGD", "DePRL", "EpidemicLearning", "Facade"], "coterie.algorithms"),
-    **dict.fromkeys(["FedAvg", "FedOpt", "FedProx", "FedRep", "FedSGD"], "coterie.algorithms"),
-    **dict.fromkeys(["Gossip", "HypCluster", "IFCA", "Local", "Oracle"], "coterie.algorithms"),
-    **dict.fromkeys(["RandomPeers", "Scaffold"], "coterie.algorithms"),
+    **dict.fromkeys(["DAC", "DPSGD", "DePRL", "DisPFL", "EpidemicLearning"], "coterie.algorithms"),
+    **dict.fromkeys(["Facade", "FedAvg", "FedOpt", "FedProx", "FedRep"], "coterie.algorithms"),
+    **dict.fromkeys(["FedSGD", "Gossip", "HypCluster", "IFCA", "Local"], "coterie.algorithms"),
+    **dict.fromkeys(["Oracle", "RandomPeers", "Scaffold"], "coterie.algorithms"),
     **dict.fromkeys(["Algorithm", "Cohort", "Federated", "Fetch", "Inbox"], "coterie.core"),
     **dict.fromkeys(["Listen", "Nodes", "Send", "State", "mean"], "coterie.core"),
     **dict.fromkeys(["mix", "regular"], "coterie.core"),

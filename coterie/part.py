@@ -276,20 +276,22 @@ class PartRun:
     def _settlement(self, number: int, done: int, history: list[Metrics]) -> Metrics:
         """Whether and when the choices settled, and how well they match the clusters."""
         if self.choices is None:
-            return {"settled": None, "first_settled_round": None, "adjusted_rand_index": None}
+            return dict.fromkeys(settlement.KEYS)
         names, choice = self.part.clusters[number], self.choices[number]
         algorithm = self.part.algorithm
         options = getattr(algorithm, "heads", 0) or getattr(algorithm, "models", 0)
-        spare = options > len(set(names))
-        judge = settlement.unshared if spare else settlement.settled
+        judge = settlement.judge_of(options, names)
         mine = {**self._where(self.part.replicas[number])}
         changes = [r for r in history if mine.items() <= r.items() and r["round"] <= done]
-        first = settlement.first_settled_round([r["choice"] for r in changes], names, judge)
-        return {
-            "settled": judge(choice, names),
-            "first_settled_round": None if first is None else changes[first]["round"],
-            "adjusted_rand_index": settlement.adjusted_rand_index(choice, names),
-        }
+        rounds, choices = [r["round"] for r in changes], [r["choice"] for r in changes]
+        first = settlement.first_settled_round(choices, names, judge)
+        found = (
+            judge(choice, names),
+            None if first is None else rounds[first],
+            settlement.adjusted_rand_index(choice, names),
+            settlement.story(rounds, choices, names, judge),
+        )
+        return dict(zip(settlement.KEYS, found, strict=True))
 
     def _write_models(self) -> None:
         """Every node's personal model as a file of named tensors."""
