@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from coterie import config as configuration
 from coterie.config import AlgorithmTable, Config
+from coterie.display import Display, console, say
 from coterie.errors import InputError, unknown
 
 app = typer.Typer(
@@ -26,7 +25,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Data sets on this machine.")
 app.add_typer(data_app, name="data")
-console = Console()
 KINDS = (  # of names, known without importing what registers them
     *("algorithms", "datasets", "models", "graphs", "shifts", "partitions"),
     *("optimizers", "objectives"),
@@ -48,13 +46,8 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        _say(f"error: {error}", Console(stderr=True), style="bold red")
+        say(f"error: {error}", Console(stderr=True), style="bold red")
         sys.exit(2)
-
-
-def _say(text: str, console: Console = console, style: str = "") -> None:
-    """A line as it is, never broken: names and commands in it can be copied."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -125,86 +118,16 @@ def _execute(config: Config, out: Path | None, device: str, resume: bool) -> Non
     if resume and out is None:
         raise InputError("--resume needs --out, the folder of the run to go on with")
     folder = out or new_folder(config.experiment.name)
-    with _Display() as display:
+    with Display() as display:
         try:
             summary = carry_out(config, folder, device, resume, display.watch())
         except Stopped:
             summary = None
     if summary is None:
-        _say(f"stopped; go on with: coterie run --out {shlex.quote(str(folder))} --resume")
+        say(f"stopped; go on with: coterie run --out {shlex.quote(str(folder))} --resume")
         raise typer.Exit(130)
     _print_results(summary)
-    _say(f"report: {write_report([folder])}")
-
-
-class _Display:
-    """Round, accuracy per cluster and time left, as a bar or, in a log, as a line per evaluation.
-
-    Ctrl-C asks for a stop after the round.
-    """
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.task: TaskID | None = None
-        self.rounds, self.first, self.done, self.name = 0, 0, 0, ""
-        self.started = time.monotonic()
-        self.progress = Progress(
-            TextColumn("{task.description:<14}"),
-            BarColumn(bar_width=24),
-            TextColumn("round {task.completed}/{task.total}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[accuracy]}"),
-            console=console,
-        )
-
-    def __enter__(self) -> _Display:
-        self.before = signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.task is not None:
-            self.progress.stop()
-        signal.signal(signal.SIGINT, self.before)
-
-    def _ask(self, *signal_and_frame: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        self.progress.console.print("stopping after this round (again: at once)")
-
-    def watch(self) -> Any:
-        """The callbacks for the run."""
-        from coterie.part import Watch
-
-        return Watch(
-            plan=_say,
-            part=self._part,
-            round=self._round,
-            accuracy=self._accuracy,
-            stop=lambda: self.asked,
-        )
-
-    def _part(self, name: str, done: int, rounds: int) -> None:
-        self.name, self.first, self.done, self.rounds = name, done, done, rounds
-        self.started = time.monotonic()
-        if console.is_terminal:
-            self.progress.start()
-            self.task = self.progress.add_task(name, total=rounds, completed=done, accuracy="")
-
-    def _round(self, done: int) -> None:
-        self.done = done
-        if self.task is not None:
-            self.progress.update(self.task, completed=done)
-
-    def _accuracy(self, clusters: dict[str, float]) -> None:
-        shown = "  ".join(f"{name} {value:.1f}" for name, value in clusters.items())
-        if self.task is not None:
-            self.progress.update(self.task, accuracy=shown)
-        else:
-            done = min(self.done + 1, self.rounds)  # an evaluation belongs to the round it follows
-            spent = (time.monotonic() - self.started) / max(done - self.first, 1)
-            left = f"{spent * (self.rounds - done):.0f} s left"
-            _say(f"{self.name}: round {done}/{self.rounds}  {shown}  {left}")
+    say(f"report: {write_report([folder])}")
 
 
 def _print_results(summary: dict[str, Any]) -> None:
@@ -265,7 +188,7 @@ def report(
     """Write report.html and tables from run folders alone."""
     from coterie.report.page import write_report
 
-    _say(f"report: {write_report(folders, out)}")
+    say(f"report: {write_report(folders, out)}")
 
 
 @app.command(name="list")
@@ -297,10 +220,10 @@ def _registries() -> dict[str, Any]:
 def _print_registry(registry: Any, options: bool) -> None:
     for entry in registry.entries.values():
         mark = " (knows the clusters)" if entry.oracle else ""
-        _say(f"  {entry.name:<16} {entry.doc}{mark}")
+        say(f"  {entry.name:<16} {entry.doc}{mark}")
         for option in entry.options() if options else []:
             text = f"      {option.name} = {option.default!r}"
-            _say(f"{text:<34} {option.doc}", style="dim")
+            say(f"{text:<34} {option.doc}", style="dim")
 
 
 @data_app.command("list")
@@ -311,7 +234,7 @@ def data_list() -> None:
     for entry in data.available():
         place = str(entry.found) if entry.found else entry.how
         mark = "yes" if entry.ready else "no"
-        _say(f"{entry.name:<16} {mark:<4} {place}")
+        say(f"{entry.name:<16} {mark:<4} {place}")
 
 
 @data_app.command("get")
@@ -328,4 +251,4 @@ def data_get(
             progress.update(task, completed=done, total=total)
 
         where = data.get(name, progress=advance)
-    _say(f"{name}: {where}")
+    say(f"{name}: {where}")
