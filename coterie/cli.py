@@ -1,7 +1,8 @@
-"""The command line: run, compare, report, list, data."""
+"""The command line: run, compare, reproduce, report, list, data."""
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -178,6 +179,33 @@ def _cell(name: str, value: dict[str, Any] | None) -> str:
         return f"{mean:.4g}"
     spread = name not in ("all %", "fair %") and value.get("ci95") is not None
     return f"{mean:.1f}±{value['std']:.1f}" if spread else f"{mean:.1f}"
+
+
+@app.command()
+def reproduce(
+    name: Annotated[
+        str, typer.Argument(help="An experiment, or the path of its file; none: list them.")
+    ] = "",
+    listed: Annotated[bool, typer.Option("--list", help="List experiments, or parts.")] = False,
+    fraction: Annotated[float, typer.Option(help="Run this share of the rounds.")] = 1.0,
+    seeds: Annotated[int, typer.Option(help="Number of seeds; 0: the experiment's own.")] = 0,
+    only: Annotated[list[str] | None, typer.Option(help="Run this part (repeatable).")] = None,
+    minutes: Annotated[float, typer.Option(help="Stop, saved, after so long.")] = math.inf,
+    out: Annotated[Path, typer.Option(help="Folder of the run folders.")] = Path("runs/reproduce"),
+    device: Device = "auto",
+) -> None:
+    """Redo a table or figure of a paper: ours beside the paper's; what is done is kept."""
+    from coterie.reproduce import command
+    from coterie.reproduce.experiment import Scale
+
+    scale = Scale(fraction, seeds)
+    order = command.Order(name, scale, only or (), out, device, minutes)
+    if not name:
+        command.list_experiments()
+    elif listed:
+        command.list_parts(order)
+    elif not command.reproduce(order):
+        raise typer.Exit(130)
 
 
 @app.command()

@@ -182,6 +182,7 @@ class Evaluate(Section):
 
     every: int = Field(default=10, ge=1)  # rounds
     samples: int = Field(default=0, ge=0)  # test samples of a cluster; 0: all
+    heads: bool = False  # record the train loss of every head, by cluster
     alpha: float = Field(default=2 / 3, ge=0, le=1)  # of fair accuracy
 
 
