@@ -10,6 +10,7 @@ if typing.TYPE_CHECKING:
         DAC,
         DPSGD,
         DePRL,
+        DisPFL,
         EpidemicLearning,
         Facade,
         FedAvg,
@@ -47,6 +48,7 @@ __all__ = [
     "Cohort",
     "Config",
     "DePRL",
+    "DisPFL",
     "EpidemicLearning",
     "Facade",
     "FedAvg",
@@ -71,7 +73,8 @@ __all__ = [
 ]
 
 _HOMES = {  # the module of each public name, imported when the name is first used
-    **dict.fromkeys(["DAC", "DPSGD", "DePRL", "EpidemicLearning", "Facade"], "coterie.algorithms"),
+    **dict.fromkeys(["DAC", "DPSGD", "DePRL", "DisPFL", "Facade"], "coterie.algorithms"),
+    "EpidemicLearning": "coterie.algorithms",
     **dict.fromkeys(["FedAvg", "Gossip", "Local", "Oracle", "RandomPeers"], "coterie.algorithms"),
     **dict.fromkeys(["Algorithm", "Cohort", "Federated", "Fetch", "Inbox"], "coterie.core"),
     **dict.fromkeys(["Listen", "Nodes", "Send", "State", "mean"], "coterie.core"),

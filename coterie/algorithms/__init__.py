@@ -2,6 +2,7 @@
 
 from coterie.algorithms.dac import DAC
 from coterie.algorithms.deprl import DePRL
+from coterie.algorithms.dispfl import DisPFL
 from coterie.algorithms.dpsgd import DPSGD
 from coterie.algorithms.epidemic import EpidemicLearning
 from coterie.algorithms.facade import Facade
@@ -15,6 +16,7 @@ __all__ = [
     "DAC",
     "DPSGD",
     "DePRL",
+    "DisPFL",
     "EpidemicLearning",
     "Facade",
     "FedAvg",

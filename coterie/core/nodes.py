@@ -156,13 +156,16 @@ class Nodes:
         params: Tensor,
         t: int,
         stream: str = "train",
-        part: slice | None = None,
+        part: slice | Tensor | None = None,
         steps: int | None = None,
         epochs: float | None = None,
         correction: Tensor | None = None,
         proximal: float = 0.0,
     ) -> Tensor:
-        """The rows after this round's local steps, or after `steps` or `epochs` where given."""
+        """The rows after this round's local steps, or after `steps` or `epochs` where given.
+
+        `part` says what may change: columns, or with a mask [m, P] single entries of each row.
+        """
         work = self.population.work
         count = self._steps(steps, epochs)
         longest = int(count.max()) if len(self) else 0
@@ -175,7 +178,8 @@ class Nodes:
                 steps=count,
                 batch=work.batch,
                 lr=self.lr,
-                part=part,
+                part=part if isinstance(part, slice) else None,
+                mask=part if isinstance(part, Tensor) else None,
                 correction=correction,
                 proximal=proximal,
             ),
@@ -190,6 +194,13 @@ class Nodes:
             steps_each = torch.clamp((epochs * owned).long() // work.batch, min=1)
             return steps_each * (owned > 0) * (epochs > 0)
         return torch.full_like(owned, steps or 0) * (owned > 0)
+
+    def gradient(self, params: Tensor, t: int, stream: str = "gradient") -> Tensor:
+        """The gradient [m, P] of each row on one batch of its train data; 0 without samples."""
+        batch = self.population.work.batch
+        ids = self.train_data.shuffled(self.seed, self.ids, t, stream, batch)
+        found = self.population.engine.gradients(params, self.train_data, ids)
+        return found * (self.samples > 0)[:, None]
 
     def loss(
         self, params: Tensor, t: int, stream: str = "loss", samples: int | None = None

@@ -58,7 +58,7 @@ class FusedEngine(Engine):
         return self.generic.initial(seeds)
 
     def train(self, params: Tensor, work: Work) -> Tensor:
-        if work.correction is not None or work.proximal:
+        if work.correction is not None or work.proximal or work.mask is not None:
             return self.generic.train(params, work)
         if len(params) <= self.chunk:
             return self._train_chunk(params, work)
@@ -87,6 +87,9 @@ class FusedEngine(Engine):
             add = torch.where(real[rows, now], losses, 0).sum(1)
             total[rows] = add if now.start == 0 else total[rows] + add
         return total / real.sum(1)
+
+    def gradients(self, params: Tensor, samples: Samples, ids: Tensor) -> Tensor:
+        return self.generic.gradients(params, samples, ids)
 
     def head_losses(
         self, core: Tensor, heads: Tensor, samples: Samples, ids: Tensor, real: Tensor

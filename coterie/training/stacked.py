@@ -64,6 +64,13 @@ class StackedEngine(Engine):
         ]
         return torch.cat(means) if means else params.new_empty(0)
 
+    def gradients(self, params: Tensor, samples: Samples, ids: Tensor) -> Tensor:
+        found = [
+            self._gradients_chunk(params[rows], samples.pool, ids[rows])
+            for rows in self._chunks(params)
+        ]
+        return torch.cat(found) if found else params
+
     def scores(self, params: Tensor, samples: Samples) -> Scores:
         classes = self.task.classes if self.task.objective.classifies else 0
         loss = params.new_full((len(params),), torch.nan)
@@ -101,7 +108,8 @@ class StackedEngine(Engine):
         if self.device.type != "cuda":
             return _Steps(self, len(params), work)
         part = None if work.part is None else (work.part.start, work.part.stop)
-        extras = (work.correction is not None, work.proximal, id(work.samples.pool))
+        pulls = (work.correction is not None, work.proximal)
+        extras = (work.mask is not None, *pulls, id(work.samples.pool))
         key = (len(params), work.batch, part, *extras)
         if key not in self.captured:
             self.captured[key] = _Steps(self, len(params), work)
@@ -128,6 +136,17 @@ class StackedEngine(Engine):
                 losses = vmap(self._judge)(named, x, y)[0]
             total += torch.where(real[:, some], losses, 0).sum(1)
         return total / real.sum(1)
+
+    def _gradients_chunk(self, params: Tensor, pool: Pool, ids: Tensor) -> Tensor:
+        named = self.layout.unflatten(params)
+        trained = {column.name: named[column.name] for column in self.task.part(None)}
+
+        def loss(trained: Named, named: Named, x: Tensor, y: Tensor) -> Tensor:
+            return self._judge({**named, **trained}, x, y)[0].mean()
+
+        found = vmap(grad(loss))(trained, named, pool.read(ids, self.dtype), pool.targets[ids])
+        nothing = {name: torch.zeros_like(named[name]) for name in named if name not in trained}
+        return self.layout.flatten({**nothing, **found})
 
     def _score_chunk(
         self, params: Tensor, pool: Pool, ids: Tensor, classes: int
@@ -166,6 +185,8 @@ class _Steps:
         self.correction = None if work.correction is None else torch.empty_like(self.rows)
         self.anchor = torch.empty_like(self.rows) if work.proximal else None
         self.proximal = work.proximal
+        self.mask = None if work.mask is None else torch.empty_like(self.rows, dtype=torch.bool)
+        self.before = None if work.mask is None else torch.empty_like(self.rows)
         named = layout.unflatten(self.rows)
         names = [column.name for column in task.part(work.part)]
         self.trained = {name: named[name] for name in names}
@@ -185,6 +206,9 @@ class _Steps:
             self.correction.copy_(work.correction)
         if self.anchor is not None:
             self.anchor.copy_(params if work.anchor is None else work.anchor)
+        if self.mask is not None and self.before is not None and work.mask is not None:
+            self.mask.copy_(work.mask)
+            self.before.copy_(params)
 
     def pace(self, lr: Tensor, moving: Tensor) -> None:
         """Set the learning rate of every row, and which rows still have steps to do."""
@@ -232,6 +256,8 @@ class _Steps:
         for name in self.buffers:
             moving = self.moving.view(-1, *[1] * (buffers[name].ndim - 1))
             self.rest[name].copy_(torch.where(moving, buffers[name], self.rest[name]))
+        if self.mask is not None and self.before is not None:
+            self.rows.copy_(torch.where(self.mask, self.rows, self.before))
 
 
 def rows_of(work: Work, rows: slice) -> Work:
@@ -243,6 +269,7 @@ def rows_of(work: Work, rows: slice) -> Work:
         batch=work.batch,
         lr=work.lr[rows],
         part=work.part,
+        mask=None if work.mask is None else work.mask[rows],
         correction=None if work.correction is None else work.correction[rows],
         proximal=work.proximal,
         anchor=None if work.anchor is None else work.anchor[rows],
