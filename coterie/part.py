@@ -236,18 +236,14 @@ class PartRun:
 
     def _note_heads(self, done: int, phase: str) -> None:
         """Record how well every head does on the train data of each cluster's nodes."""
-        found = [
-            self.part.algorithm.head_losses(state, nodes)
-            for state, nodes in zip(self.simulation.states, self.simulation.blocks, strict=True)
-        ]
-        losses = [block for block in found if block is not None]
-        if not losses:
+        losses = self.simulation.head_losses()
+        if losses is None:
             return
-        rows = torch.cat(losses).double().cpu().numpy()
+        n, rows = self.part.nodes.n, losses.double().cpu().numpy()
         for number, replica in enumerate(self.part.replicas):
-            mine = rows[number * self.part.nodes.n :][: self.part.nodes.n]
             where = {**self._where(replica), "round": done, "phase": phase}
-            self.journal.append(_head_records(where, mine, list(self.part.clusters[number])))
+            names = list(self.part.clusters[number])
+            self.journal.append(_head_records(where, rows[number * n : (number + 1) * n], names))
 
     def _mean_by_cluster(self) -> dict[str, float]:
         """The mean of the latest metrics over replicas."""
