@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -230,7 +230,20 @@ class PartRun:
             self.journal.append(
                 _records(where, metrics, names, accuracies, loss[number], sent[number])
             )
+        if self.config.evaluate.heads:
+            self._note_heads(done, phase)
         self.watch.accuracy(self._mean_by_cluster())
+
+    def _note_heads(self, done: int, phase: str) -> None:
+        """Record how well every head does on the train data of each cluster's nodes."""
+        losses = self.simulation.head_losses()
+        if losses is None:
+            return
+        n, rows = self.part.nodes.n, losses.double().cpu().numpy()
+        for number, replica in enumerate(self.part.replicas):
+            where = {**self._where(replica), "round": done, "phase": phase}
+            names = list(self.part.clusters[number])
+            self.journal.append(_head_records(where, rows[number * n : (number + 1) * n], names))
 
     def _mean_by_cluster(self) -> dict[str, float]:
         """The mean of the latest metrics over replicas."""
@@ -340,6 +353,17 @@ def _records(
         mine = {key: value[node] for key, value in values.items()}
         records.append({"kind": "node", **where, "node": node, "cluster": name, **mine})
     return [plain(record) for record in records]
+
+
+def _head_records(
+    where: dict[str, Any], losses: NDArray[np.float64], names: list[str]
+) -> Iterator[Metrics]:
+    """The train loss of every head `[nodes, k]`: mean and deviation over each cluster's nodes."""
+    for name in dict.fromkeys(names):
+        here = losses[np.array(names) == name]
+        for head, column in enumerate(here.T):
+            measured = {"loss": column.mean(), "std": column.std()}
+            yield plain({"kind": "head", **where, "cluster": name, "head": head, **measured})
 
 
 def _mean(values: NDArray[Any]) -> float:

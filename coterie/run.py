@@ -27,7 +27,7 @@ from coterie.core.samples import Samples
 from coterie.data.holdings import Cluster, Holdings, Plan, Replica, deal
 from coterie.environment import describe_environment
 from coterie.errors import InputError
-from coterie.models import Shape, build_model
+from coterie.models import Shape, build_model, check_model
 from coterie.part import Part, PartRun, Stopped, Watch
 from coterie.report.summarize import aggregate
 from coterie.runtimes.checkpoint import write_atomically
@@ -83,7 +83,7 @@ def run(
     """
     config = resolved(config)
     folder = new_folder(config.experiment.name) if out is None else Path(out)
-    _check_folder(folder, config, resume)
+    check_folder(folder, config, resume)
     setup = prepare(config, device)
     parts = make_parts(setup)
     try:
@@ -136,7 +136,7 @@ def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict
     return _close_folder(out, setup, parts, results)
 
 
-def _check_folder(out: Path, config: Config, resume: bool) -> None:
+def check_folder(out: Path, config: Config, resume: bool) -> None:
     """Refuse to mix two runs in one folder."""
     written = out / "config.toml"
     if out.exists() and not out.is_dir():
@@ -191,7 +191,7 @@ def _close_folder(
 
 def prepare(config: Config, device: str = "auto") -> Setup:
     """Load the data set and deal it to the nodes, once all names are known to be right."""
-    _check_names(config)
+    check_names(config)
     clusters = tuple(_cluster(table) for table in config.data.clusters)
     with _at("data.partition"):
         partition = data.partitions.build(config.data.partition)
@@ -205,7 +205,7 @@ def prepare(config: Config, device: str = "auto") -> Setup:
     return Setup(config, dataset, clusters, tuple(stacks), _device(device))
 
 
-def _check_names(config: Config) -> None:
+def check_names(config: Config) -> None:
     """Build what needs no data, so that a wrong name or option costs no time."""
     for table in config.algorithm:
         _algorithm(config, table)
@@ -213,6 +213,14 @@ def _check_names(config: Config) -> None:
         own = f"algorithm.{config.label(table)}." if "optimizer" in table.train else ""
         with _at(f"{own}train.optimizer"):
             optimizers.build(optimizer)
+    for cluster in config.data.clusters:
+        _cluster(cluster)
+    with _at("data.partition"):
+        data.partitions.build(config.data.partition)
+    with _at("data.source"):
+        data.source_of(config.data.source)
+    with _at("model"):
+        check_model(config.model.spec)
 
 
 def _algorithm(config: Config, table: AlgorithmTable) -> Algorithm:
