@@ -22,7 +22,7 @@ from coterie.core.draws import draw
 from coterie.core.samples import Pool, Samples
 from coterie.models import Shape, build_model
 from coterie.training import TrainingSettings, make_engine, objectives, optimizers
-from coterie.training.kernels import activation, convolution, dense, loss
+from coterie.training.kernels import activation, convolution, dense, loss, samples
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMITS = {"ieee": 1e-5, "tf32": 5e-3, "bf16": 3e-2}
@@ -158,6 +158,18 @@ def loss_gradient(out: Tensor, wanted: Tensor) -> Tensor:
     return torch.autograd.grad(total, out)[0]
 
 
+def check_turned() -> float:
+    """Reading images of which some are stored once and shown turned."""
+    images = torch.randint(0, 256, (40, 3, 17, 9), dtype=torch.uint8, device=DEVICE)
+    turns = torch.stack([torch.arange(153), torch.arange(153).flip(0)]).to(DEVICE)
+    stored, turn = (torch.arange(80, device=DEVICE) % n for n in (40, 2))
+    pool = Pool(images, stored, (0.5,) * 3, (0.4,) * 3, stored, turn, turns)
+    ids, x = torch.randint(0, 80, (6, 7), device=DEVICE), new(6, 7, 17, 9, 4)
+    scale, offset = (part.flatten().float() for part in pool.affine)
+    samples.gather(pool, ids, scale, offset, x)
+    return error(x[..., :3], pool.read(ids, torch.float64).permute(0, 1, 3, 4, 2))
+
+
 def check_draws() -> float:
     seed, node = torch.tensor([2**61 + 5, 7]), torch.tensor([3, 99])
     there = draw(seed.to(DEVICE), "check", 5, node.to(DEVICE), 1001).cpu()
@@ -197,7 +209,7 @@ def ten_steps(model: str, path: str, device: str, t: int = 0) -> Tensor:
     )
     engine = make_engine(build, SHAPE.sample, settings, path=path)
     start = torch.arange(4, device=device) * 100
-    samples = Samples(
+    owned = Samples(
         pool.to(settings.device, settings.dtype),
         torch.arange(400, device=device),
         start,
@@ -205,7 +217,7 @@ def ten_steps(model: str, path: str, device: str, t: int = 0) -> Tensor:
     )
     population = Population(4, (1,), engine, LocalWork(8, 10, None, 0.01))
     rates = torch.full((4,), 0.01)
-    nodes = Nodes(population, torch.arange(4), samples, samples, samples, rates)
+    nodes = Nodes(population, torch.arange(4), owned, owned, owned, rates)
     before = nodes.initial_params()
     for earlier in range(t):  # makes and replays the graph, and must leave nothing behind
         nodes.train(before, earlier)
@@ -236,6 +248,7 @@ def check_kernels(report: Tally) -> None:
         report(f"dense {precision}", check_dense(precision), limit)
     for name, value in check_losses().items():
         report(f"gradient of {name}", value, 1e-5)
+    report("images that are stored once and turned", check_turned(), 1e-5)
     report("draws that differ from the CPU's", check_draws(), 0)
 
 

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -126,8 +126,9 @@ def step(
     rows: int,
     objective: Objective,
     optimizer: Optimizer,
+    turned: bool = False,
 ) -> list[Launch]:
-    """The launches of one training step of `rows` models on batches of 8."""
+    """The launches of one training step of `rows` models on batches of 8, of `turned` images."""
     layout = layout_of(module)
     channels = shape[0]
     images = torch.zeros(1, *shape, dtype=torch.uint8)
@@ -135,6 +136,9 @@ def step(
     if isinstance(objective, Regression):
         targets = module(torch.zeros(1, *shape)).detach()
     pool = Pool(images, targets, (0.5,) * channels, (0.5,) * channels)
+    if turned:
+        turns = torch.arange(shape[1] * shape[2]).flip(0)[None]
+        pool = replace(pool, stored=targets, turn=targets, turns=turns)
     chain = chain_of(module, shape, isinstance(objective, Reconstruction))
     network = Network(chain, layout, pool, (rows, 8), "tf32", goal_of(objective))
     network.allow_training({column.name for column in layout.columns}, optimizer)

@@ -218,7 +218,7 @@ class Network:
 
     def read(self, ids: Tensor) -> None:
         """Fill the inputs with samples [rows, batch]."""
-        samples.gather(self.pool.inputs, ids, self.scale, self.offset, self.x)
+        samples.gather(self.pool, ids, self.scale, self.offset, self.x)
 
     def judge(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs and losses of the samples [rows, up to batch] that went through last."""

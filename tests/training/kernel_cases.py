@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from coterie.models import Shape, build_model
 from coterie.training import TrainingSettings, make_engine, objectives, optimizers
 from coterie.training.chain import Unknown, chain_of
 from coterie.training.goals import goal_of
+from coterie.training.kernels.samples import gather
 from coterie.training.network import Network
 from coterie.training.objectives import Classification, Objective, Reconstruction, Regression
 from coterie.training.optimizers import SGD, Adam, Optimizer
@@ -192,6 +194,23 @@ def check_error_engine(build: Callable[[], nn.Module], objective: Objective) -> 
     return all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*found, strict=True))
 
 
+def check_turned() -> bool:
+    """Images read by the kernel are those that the pool reads."""
+    images = torch.randint(0, 256, (4, 3, 5, 7), dtype=torch.uint8)
+    turns = torch.stack([torch.arange(35), torch.arange(35).flip(0), torch.randperm(35)])
+    stored, turn = torch.arange(9) % 4, torch.arange(9) % 3
+    whole = Pool(images, torch.zeros(9), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), stored, turn, turns)
+    right = True
+    for pool in (whole, replace(whole, turn=None, turns=None), replace(whole, stored=None)):
+        ids = torch.randint(0, 4 if pool.stored is None else 9, (2, 3))
+        x = torch.full((2, 3, 5, 7, 4), torch.nan)
+        scale, offset = (part.flatten().float() for part in pool.affine)
+        gather(pool, ids, scale, offset, x)
+        wanted = pool.read(ids, torch.float32).permute(0, 1, 3, 4, 2)
+        right &= torch.allclose(x[..., :3], wanted, atol=1e-6) and not x[..., 3].any()
+    return right
+
+
 def check_draws() -> bool:
     seed, node = torch.tensor([123456789012345, 7, 2**61 + 5]), torch.tensor([0, 5, 99999])
     return all(
@@ -228,6 +247,7 @@ def check_chain() -> bool:
 
 CASES: dict[str, Callable[[], bool]] = {
     "draws": check_draws,
+    "turned-images": check_turned,
     "norm-relu-pool": lambda: error(small(), (1, 8, 8)) < 1e-5,
     "momentum-decay": lambda: (
         error(small(16, 3), (3, 8, 8), SGD(momentum=0.9, weight_decay=0.01)) < 1e-5

@@ -12,6 +12,7 @@ import pytest
 CASES = Path(__file__).parent / "kernel_cases.py"
 NAMES = [
     "draws",
+    "turned-images",
     "norm-relu-pool",
     "momentum-decay",
     "strides-odd-sizes-two-linear-layers",
