@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from coterie.config import Config
 from coterie.core.algorithm import Algorithm
+from coterie.core.federated import Federated
 from coterie.core.nodes import Nodes
 from coterie.data.holdings import Replica
 from coterie.metrics import settlement
@@ -24,7 +25,7 @@ from coterie.metrics.evaluation import evaluate, plain
 from coterie.runtimes import checkpoint
 from coterie.runtimes.journal import Journal
 from coterie.runtimes.lockstep import DirectExchange, FrameExchange
-from coterie.runtimes.simulate import Simulation
+from coterie.runtimes.simulate import Simulated, simulation_of
 
 Metrics = dict[str, Any]
 
@@ -57,6 +58,18 @@ class Part:
     replicas: tuple[Replica, ...]
     clusters: tuple[tuple[str, ...], ...]  # per replica, the true cluster of every node
     parity_reasons: tuple[str | None, ...]  # per replica, why clusters cannot be compared
+
+    def plan(self) -> str:
+        """What is stacked, and about how much memory that takes."""
+        replicas, rows = len(self.replicas), len(self.nodes)
+        stack = (
+            f"{replicas} x {self.nodes.n} nodes = {rows} rows" if replicas > 1 else f"{rows} nodes"
+        )
+        if isinstance(self.algorithm, Federated):
+            rows = replicas * self.algorithm.cohort().size(self.nodes.n)
+            stack += f", of which {rows} train in a round"
+        size = self.nodes.population.engine.memory(rows) / 2**30
+        return f"plan: {self.name}: {stack}, about {max(size, 0.01):.2f} GiB"
 
 
 class PartRun:
@@ -113,12 +126,11 @@ class PartRun:
             self.journal.append(self._population())
             return 0
         note = checkpoint.read_note(path)
-        states, sent = checkpoint.load(path, self.simulation.states)
-        self.simulation.states, self.simulation.exchange.sent = states, sent
+        self.simulation.load(path)
         self.journal.cut(note["records"])
         self.seconds = note["seconds"]
         self.metrics = note["metrics"]
-        chosen = self._chosen()
+        chosen = self.simulation.chosen()
         self.choices = None if chosen is None else self._by_replica(chosen)
         return int(note["round"])
 
@@ -158,8 +170,7 @@ class PartRun:
             "seconds": self.seconds,
             "metrics": self.metrics,
         }
-        exchange = self.simulation.exchange
-        checkpoint.save(self._file("safetensors"), self.simulation.states, exchange.sent, note)
+        self.simulation.save(self._file("safetensors"), note)
 
     def _where(self, replica: Replica) -> dict[str, Any]:
         return {"label": self.part.label, "scenario": replica.scenario, "seed": replica.seed}
@@ -175,18 +186,12 @@ class PartRun:
             for replica, names in zip(self.part.replicas, self.part.clusters, strict=True)
         ]
 
-    def _chosen(self) -> torch.Tensor | None:
-        """What every node chose last, where the algorithm's state has a `choice`."""
-        if not hasattr(self.simulation.states[0], "choice"):
-            return None
-        return torch.cat([state.choice for state in self.simulation.states])
-
     def _by_replica(self, choice: torch.Tensor) -> list[NDArray[np.int64]]:
         return list(choice.cpu().numpy().reshape(len(self.part.replicas), self.part.nodes.n))
 
     def _note_choices(self, done: int) -> None:
         """Keep the choices of a round; they are fetched together, so that a GPU need not wait."""
-        chosen = self._chosen()
+        chosen = self.simulation.chosen()
         if chosen is not None:
             self.pending.append((done, chosen))
 
@@ -207,10 +212,7 @@ class PartRun:
     def _evaluate(self, done: int, phase: str) -> None:
         """Test every node's personal model, record it, and keep the metrics."""
         self._write_choices()
-        scores = [
-            nodes.test(self.part.algorithm.personal(state, nodes))
-            for state, nodes in zip(self.simulation.states, self.simulation.blocks, strict=True)
-        ]
+        scores = [nodes.test(models) for nodes, models in self.simulation.personal()]
         n = self.part.nodes.n
         loss = torch.cat([s.loss for s in scores]).double().cpu().numpy().reshape(-1, n)
         matrices = [s.confusion for s in scores if s.confusion is not None]
@@ -258,11 +260,18 @@ class PartRun:
             "metric": "mse" if metrics["accuracy"] is None else "accuracy",
             **metrics,
             "bytes_per_node": float(sent.double().mean()),
+            "server_bytes": self._server_bytes(number),
             **self._settlement(number, done, history),
             "train_seconds": self.seconds / len(part.replicas),
             "parity_reason": part.parity_reasons[number],
             "before_all_reduce": None if self.before is None else self.before[number],
         }
+
+    def _server_bytes(self, number: int) -> float | None:
+        """What the server sent, where there is one."""
+        if not isinstance(self.part.algorithm, Federated):
+            return None
+        return float(self.simulation.exchange.server_sent[number])
 
     def _settlement(self, number: int, done: int, history: list[Metrics]) -> Metrics:
         """Whether and when the choices settled, and how well they match the clusters."""
@@ -283,9 +292,8 @@ class PartRun:
     def _write_models(self) -> None:
         """Every node's personal model as a file of named tensors."""
         n, layout = self.part.nodes.n, self.part.nodes.layout
-        for state, nodes in zip(self.simulation.states, self.simulation.blocks, strict=True):
-            models = self.part.algorithm.personal(state, nodes).cpu()
-            for key, row in zip(nodes.key.tolist(), models, strict=True):
+        for nodes, models in self.simulation.personal():
+            for key, row in zip(nodes.key.tolist(), models.cpu(), strict=True):
                 replica = self.part.replicas[key // n]
                 scenario = replica.scenario.replace(":", "-")
                 folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
@@ -295,13 +303,13 @@ class PartRun:
                 )
 
 
-def _simulation(config: Config, part: Part) -> Simulation:
+def _simulation(config: Config, part: Part) -> Simulated:
     n = part.nodes.n
     if config.runtime.link == "direct":
         exchange = DirectExchange(n, len(part.replicas))
-        return Simulation(part.algorithm, [part.nodes], exchange)
+        return simulation_of(part.algorithm, [part.nodes], exchange)
     blocks = [part.nodes[row] for row in torch.arange(n).split(1)]
-    return Simulation(part.algorithm, blocks, FrameExchange(n))
+    return simulation_of(part.algorithm, blocks, FrameExchange(n))
 
 
 def _records(

@@ -21,6 +21,7 @@ from coterie import config as configuration
 from coterie import data
 from coterie.config import AlgorithmTable, ClusterTable, Config, Train
 from coterie.core.algorithm import Algorithm, algorithms
+from coterie.core.federated import Federated, server_of
 from coterie.core.nodes import LocalWork, Nodes, Population
 from coterie.core.samples import Samples
 from coterie.data.holdings import Cluster, Holdings, Plan, Replica, deal
@@ -124,7 +125,7 @@ def _unwritable(out: Path, error: OSError) -> InputError:
 def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict[str, Any]:
     results: list[dict[str, Any]] = []
     for part in parts:
-        watch.plan(_plan(part))
+        watch.plan(part.plan())
     try:
         for part in parts:
             results += PartRun(setup.config, part, out, watch).play()
@@ -133,14 +134,6 @@ def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict
         _close_folder(out, setup, parts, results + stop.args[0])
         raise
     return _close_folder(out, setup, parts, results)
-
-
-def _plan(part: Part) -> str:
-    """What a part stacks, and about how much memory that takes."""
-    replicas, rows = len(part.replicas), len(part.nodes)
-    size = part.nodes.population.engine.memory(rows) / 2**30
-    stack = f"{replicas} x {part.nodes.n} nodes = {rows} rows" if replicas > 1 else f"{rows} nodes"
-    return f"plan: {part.name}: {stack}, about {max(size, 0.01):.2f} GiB"
 
 
 def _check_folder(out: Path, config: Config, resume: bool) -> None:
@@ -385,3 +378,5 @@ def _check(algorithm: Algorithm, nodes: Nodes) -> None:
     if spec is not None:
         spec.check(nodes.n)
     algorithm.start(nodes[torch.arange(1)])
+    if isinstance(algorithm, Federated):
+        algorithm.start_server(server_of(nodes))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from coterie.core.draws import draw
 from coterie.core.engine import Engine, Scores, Work
-from coterie.core.graphs import Graph, GraphSpec, union
+from coterie.core.graphs import SERVER, Graph, GraphSpec, union
 from coterie.core.params import Layout
 from coterie.core.samples import Samples
 
@@ -40,8 +40,8 @@ class Population:
         """The graph of round t over all replicas."""
         when = t if spec.changes() else -1
         if (spec, when) not in self.drawn:
-            if spec.changes():
-                self.drawn.clear()
+            for old in [key for key in self.drawn if key[1] not in (-1, t)]:
+                del self.drawn[old]
             by_seed = {seed: spec.edges(self.n, seed, t) for seed in dict.fromkeys(self.seeds)}
             self.drawn[spec, when] = union([by_seed[seed] for seed in self.seeds], self.n)
         return self.drawn[spec, when]
@@ -52,7 +52,7 @@ class Nodes:
     """Some nodes of a population as rows; the only place that maps over nodes."""
 
     population: Population
-    key: Tensor  # [m] replica * n + id, on the CPU
+    key: Tensor  # [m] replica * n + id, on the CPU; a server's: replica - replicas
     train_data: Samples
     valid_data: Samples
     test_data: Samples
@@ -76,6 +76,10 @@ class Nodes:
             clusters=None if self.clusters is None else self.clusters[rows],
         )
 
+    def slowed(self, factor: float) -> Nodes:
+        """The same nodes, their learning rates times a factor."""
+        return self if factor == 1 else replace(self, lr=self.lr * factor)
+
     @property
     def n(self) -> int:
         """The size of one population."""
@@ -94,18 +98,35 @@ class Nodes:
     @cached_property
     def ids(self) -> Tensor:
         """The id of each row's node, on the rows' device: [m]."""
-        return (self.key % self.n).to(self.device)
+        return torch.where(self.key < 0, SERVER, self.key % self.n).to(self.device)
+
+    @cached_property
+    def replica(self) -> Tensor:
+        """The number of each row's replica, on the CPU: [m]."""
+        return torch.where(self.key < 0, self.key + len(self.population.seeds), self.key // self.n)
 
     @cached_property
     def seed(self) -> Tensor:
         """The seed of each row's replica, on the rows' device: [m]."""
         seeds = torch.tensor(self.population.seeds, dtype=torch.int64)
-        return seeds[self.key // self.n].to(self.device)
+        return seeds[self.replica].to(self.device)
 
     @property
     def samples(self) -> Tensor:
         """How many samples each node trains on: [m]."""
         return self.train_data.count
+
+    @property
+    def no_params(self) -> Tensor:
+        """No models, in their shape: [0, P]."""
+        engine = self.population.engine
+        return torch.empty(0, engine.layout.size, dtype=engine.dtype, device=engine.device)
+
+    def of_server(self, rows: Tensor) -> Tensor:
+        """For each row what the server of its replica holds: [replicas, ...] -> [m, ...]."""
+        if len(rows) == 1:  # a view: thousands of clients hold one model
+            return rows.expand(len(self), *rows.shape[1:])
+        return rows[self.replica.to(rows.device)]
 
     @property
     def cluster(self) -> Tensor:
@@ -214,6 +235,8 @@ def _distinct(params: Tensor, samples: Samples) -> tuple[Tensor, Tensor]:
     everyone = torch.arange(len(params), device=params.device)
     if len(params) < 2:
         return everyone, everyone
+    if params.stride(0) == 0:  # one model for all: the samples alone tell rows apart
+        params = params[:, :0]
     mark = torch.linspace(0.1, 1.0, params.shape[1], dtype=params.dtype, device=params.device)
     marks = torch.stack([params @ mark, params.sum(1)], dim=1).double()
     keys = torch.cat([marks, torch.stack([samples.start, samples.count], 1).to(marks)], dim=1)

@@ -1,6 +1,7 @@
 """Settlement: did the heads that nodes chose sort them into their clusters?
 
-A choice row holds the head chosen by each node, a cluster row its true cluster.
+A choice row holds the head chosen by each node (-1: it has not chosen yet), a cluster row its true
+cluster. Nothing is settled before everybody has chosen.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def matrix(
     choice = np.asarray(choice_row, np.int64)
     names, row = np.unique(np.asarray(cluster), return_inverse=True)
     columns = max(int(choice.max(initial=-1)) + 1, heads or 0)
-    counts = np.bincount(row * columns + choice, minlength=len(names) * columns)
+    chose = choice >= 0
+    counts = np.bincount((row * columns + choice)[chose], minlength=len(names) * columns)
     return counts.reshape(len(names), columns)
 
 
@@ -32,6 +34,8 @@ def settled(choice_row: ArrayLike, cluster: ArrayLike) -> bool:
 
 def unshared(choice_row: ArrayLike, cluster: ArrayLike) -> bool:
     """No head was chosen in two clusters: what to ask when there are more heads than clusters."""
+    if np.min(np.asarray(choice_row, np.int64), initial=0) < 0:
+        return False
     chosen = matrix(choice_row, cluster) > 0
     return bool((chosen.sum(axis=0) <= 1).all())
 

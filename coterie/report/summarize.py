@@ -22,6 +22,7 @@ PLAIN = (
     "equalized_odds_tpr",
     "fair_accuracy",
     "bytes_per_node",
+    "server_bytes",
     "settled",
     "first_settled_round",
     "adjusted_rand_index",
@@ -55,6 +56,7 @@ class Result(Metrics):
     rounds: int
     metric: Literal["accuracy", "mse"]
     bytes_per_node: float | None = None
+    server_bytes: float | None = None
     settled: bool | None = None
     first_settled_round: int | None = None
     adjusted_rand_index: float | None = None

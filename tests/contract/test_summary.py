@@ -37,6 +37,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "equalized_odds_tpr": (*NUMBER, type(None)),
     "fair_accuracy": (*NUMBER, type(None)),
     "bytes_per_node": NUMBER,
+    "server_bytes": (*NUMBER, type(None)),
     "settled": (bool, type(None)),
     "first_settled_round": (int, type(None)),
     "adjusted_rand_index": (*NUMBER, type(None)),

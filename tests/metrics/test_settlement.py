@@ -65,3 +65,11 @@ def test_a_choice_that_names_the_cluster_is_settled_and_settled_implies_unshared
     assert settlement.settled(cluster, cluster)
     assert settlement.unshared(cluster, cluster)
     assert int(settlement.matrix(cluster, cluster).sum()) == len(cluster)
+
+
+def test_nothing_is_settled_before_everybody_has_chosen() -> None:
+    cluster = ["a", "a", "b"]
+    assert settlement.settled([0, 0, 1], cluster) and settlement.unshared([0, 0, 1], cluster)
+    assert not settlement.settled([0, -1, 1], cluster)
+    assert not settlement.unshared([0, -1, 1], cluster)
+    assert settlement.matrix([0, -1, 1], cluster).tolist() == [[1, 0], [0, 1]]
