@@ -23,6 +23,7 @@ from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
 from coterie.runtimes import checkpoint
+from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
 from coterie.runtimes.lockstep import DirectExchange, FrameExchange
 from coterie.runtimes.simulate import Simulated, simulation_of
@@ -100,16 +101,20 @@ class PartRun:
             return finished
         first = self._begin()
         self.watch.part(self.part.name, first, self.rounds)
+        with drawing_ahead(self.part.nodes.population, self.rounds):
+            self._rounds(first)
+        results = self._end()
+        done = {"rounds": self.rounds, "results": results}
+        checkpoint.write_atomically(self._file("done.json"), json.dumps(done, indent=1).encode())
+        return results
+
+    def _rounds(self, first: int) -> None:
         for t in range(first, self.rounds):
             self._round(t)
             if self.watch.stop() and t + 1 < self.rounds:
                 self._save(t + 1)
                 self._evaluate(t + 1, "round")  # after the checkpoint: a resumed run forgets it
                 raise Stopped(self._results(t + 1))
-        results = self._end()
-        done = {"rounds": self.rounds, "results": results}
-        checkpoint.write_atomically(self._file("done.json"), json.dumps(done, indent=1).encode())
-        return results
 
     def _finished(self) -> list[Metrics] | None:
         """The results of a part that is done."""

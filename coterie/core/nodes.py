@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from coterie.core.drawing import Drawing
 from coterie.core.draws import draw
 from coterie.core.engine import Engine, Scores, Work
 from coterie.core.graphs import SERVER, Graph, GraphSpec, union
@@ -34,17 +35,15 @@ class Population:
     engine: Engine
     work: LocalWork
     common_start: bool = False  # all nodes of a replica start from the same model
-    drawn: dict[tuple[GraphSpec, int], Graph] = field(default_factory=dict)
+    drawing: Drawing = field(default_factory=Drawing)
 
     def graph(self, spec: GraphSpec, t: int) -> Graph:
         """The graph of round t over all replicas."""
-        when = t if spec.changes() else -1
-        if (spec, when) not in self.drawn:
-            for old in [key for key in self.drawn if key[1] not in (-1, t)]:
-                del self.drawn[old]
-            by_seed = {seed: spec.edges(self.n, seed, t) for seed in dict.fromkeys(self.seeds)}
-            self.drawn[spec, when] = union([by_seed[seed] for seed in self.seeds], self.n)
-        return self.drawn[spec, when]
+        return self.drawing.graph(spec, t, self._draw)
+
+    def _draw(self, spec: GraphSpec, t: int) -> Graph:
+        by_seed = {seed: spec.edges(self.n, seed, t) for seed in dict.fromkeys(self.seeds)}
+        return union([by_seed[seed] for seed in self.seeds], self.n)
 
 
 @dataclass(frozen=True, eq=False)
