@@ -305,7 +305,7 @@ class PartRun:
 
 def _simulation(config: Config, part: Part) -> Simulated:
     n = part.nodes.n
-    if config.runtime.link == "direct":
+    if config.runtime.link != "memory":
         exchange = DirectExchange(n, len(part.replicas))
         return simulation_of(part.algorithm, [part.nodes], exchange)
     blocks = [part.nodes[row] for row in torch.arange(n).split(1)]
