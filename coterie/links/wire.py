@@ -21,7 +21,7 @@ from torch import Tensor
 
 MAGIC = b"COT1"
 VERSION = 1
-KINDS = ("send", "offer", "ask")
+KINDS = ("send", "offer", "ask", "hello", "at", "bye", "gone")  # from "hello" on: control
 _PRELUDE = struct.Struct(">4sIQ")
 _WHERE = struct.Struct(">qqq")
 _DTYPES = {
@@ -62,8 +62,20 @@ class Frame:
     round: int
     superstep: int
     sender: int  # key of the node
-    kind: str  # "send", "offer" or "ask"
+    kind: str  # one of KINDS
     rows: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a frame says about itself before its body is read."""
+
+    run: bytes
+    round: int
+    superstep: int
+    sender: int
+    kind: str
+    schema: Schema
 
 
 def schema_of(rows: Mapping[str, Tensor]) -> Schema:
@@ -99,18 +111,24 @@ def encode(frame: Frame) -> bytes:
     return _PRELUDE.pack(MAGIC, len(header), len(body)) + header + body
 
 
+def peek(data: bytes, limits: Limits | None = None) -> Header:
+    """The header of a frame, its body unread; WireError where it is not valid."""
+    limits = limits or Limits()
+    header = _header(_cut(data, limits)[0])
+    t, superstep, sender = _WHERE.unpack(header["where"])
+    schema = _schema(header["schema"], limits)
+    return Header(header["run"], t, superstep, sender, header["kind"], schema)
+
+
 def decode(data: bytes, limits: Limits | None = None) -> Frame:
     """The frame in these bytes; WireError where they are not exactly one valid frame."""
     limits = limits or Limits()
-    head, body = _cut(data, limits)
-    header = _header(head)
-    schema = _schema(header["schema"], limits)
-    rows = _rows(body, schema)
-    t, superstep, sender = _WHERE.unpack(header["where"])
-    return Frame(header["run"], t, superstep, sender, header["kind"], rows)
+    head = peek(data, limits)
+    rows = _rows(_cut(data, limits)[1], head.schema)
+    return Frame(head.run, head.round, head.superstep, head.sender, head.kind, rows)
 
 
-def _cut(data: bytes, limits: Limits) -> tuple[bytes, bytes]:
+def _cut(data: bytes, limits: Limits) -> tuple[bytes, memoryview]:
     if len(data) < _PRELUDE.size:
         raise WireError(f"a frame has at least {_PRELUDE.size} bytes, got {len(data)}")
     magic, header, body = _PRELUDE.unpack_from(data)
@@ -123,7 +141,7 @@ def _cut(data: bytes, limits: Limits) -> tuple[bytes, bytes]:
             f"frame of {_PRELUDE.size + header + body} bytes announced, {len(data)} came"
         )
     start = _PRELUDE.size + header
-    return data[_PRELUDE.size : start], data[start:]
+    return data[_PRELUDE.size : start], memoryview(data)[start:]
 
 
 def _header(data: bytes) -> dict[str, Any]:
@@ -164,13 +182,13 @@ def _entry(entry: Any) -> tuple[str, str, tuple[int, ...]]:
     return name, dtype, tuple(shape)
 
 
-def _rows(body: bytes, schema: Schema) -> dict[str, Tensor]:
+def _rows(body: memoryview, schema: Schema) -> dict[str, Tensor]:
     if not schema:
-        if body:
+        if len(body):
             raise WireError("a frame without schema has a body")
         return {}
     try:
-        rows = safetensors.torch.load(body)
+        rows = safetensors.torch.load(bytes(body))
     except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
         raise WireError(f"unreadable body: {error}") from None
     found = {

@@ -68,7 +68,7 @@ class DirectExchange(Exchange):
     def superstep(
         self, t: int, step: int, keys: list[Tensor], messages: list[Message]
     ) -> list[Inbox]:
-        heard = _merge([outgoing(m, k) for m, k in zip(messages, keys, strict=True)])
+        heard = merge([outgoing(m, k) for m, k in zip(messages, keys, strict=True)])
         for block, message in zip(keys, messages, strict=True):
             self.count(block, message, heard)
         return [deliver(m, k, heard, self.n) for m, k in zip(messages, keys, strict=True)]
@@ -109,10 +109,10 @@ class FrameExchange(Exchange):
             for f in frames
             if f.rows
         ]
-        return deliver(message, key, _merge(parts), self.n)
+        return deliver(message, key, merge(parts), self.n)
 
 
-def _merge(parts: list[Heard]) -> Heard:
+def merge(parts: list[Heard]) -> Heard:
     """All rows on their way, ordered by (key, row)."""
     parts = [part for part in parts if part.rows and len(part.key)]
     if len(parts) == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -82,9 +83,12 @@ def check_module(module: nn.Module) -> None:
             )
 
 
+_GENERATOR = threading.Lock()  # torch has one for all threads, and peers may share a process
+
+
 def initial_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
     """A module built on the CPU under a generator seeded with `seed`."""
-    with torch.random.fork_rng(devices=[]):
+    with _GENERATOR, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build()
 

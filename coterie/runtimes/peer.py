@@ -1,0 +1,364 @@
+"""One node as a process of its own: drives the algorithm's generators over a link.
+
+The program runs in a thread of its own, so that the peer keeps answering while it trains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from coterie.core.algorithm import Algorithm, Program
+from coterie.core.engine import Scores
+from coterie.core.messages import Inbox, Message
+from coterie.core.nodes import Nodes
+from coterie.links import wire
+from coterie.links.link import Link
+from coterie.runtimes.conversation import DATA, Bounds, Conversation
+from coterie.runtimes.logs import tell
+from coterie.runtimes.packing import pack, unpack
+from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
+from coterie.runtimes.post import Post
+from coterie.runtimes.roll import Place, Roll
+from coterie.runtimes.shelf import Shelf, first_round
+
+T = TypeVar("T")
+Sleep = Callable[[float], Awaitable[None]]
+CLOSING = 10.0  # seconds to hand over the last frames
+
+
+class Stopped(Exception):
+    """The peer was asked to stop."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a program yielded, and the frame that carries its rows."""
+
+    message: Message
+    frame: bytes | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a program returned."""
+
+    value: Any
+
+
+class Peer:
+    """One node of a run, over a link to all others.
+
+        peer = Peer(algorithm, nodes[row], link, Plan(run, peers=(0, 1, 2), rounds=100))
+        outcome = await peer.run()
+
+    `nodes` is a block of one row. `sleep` is the clock.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        nodes: Nodes,
+        link: Link,
+        plan: Plan,
+        watch: Watch | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.algorithm = algorithm
+        self.nodes = nodes
+        self.id = int(nodes.key[0])
+        self.link = link
+        self.plan = plan
+        self.watch = watch or Watch()
+        self.sleep = sleep
+        self.tick = min(plan.deadline / 4, 5.0)
+        others = [peer for peer in plan.peers if peer != self.id]
+        self.roll = Roll(others, patience=round(plan.deadline / self.tick) + 1)
+        self.post = Post(link, plan.ahead)
+        bounds = Bounds(plan.rounds, plan.window, plan.ahead, plan.limits)
+        self.talk = Conversation(nodes, plan.run, self.roll, bounds, self.post.put)
+        self.talk.life = secrets.randbits(62) + 1
+        self.shelf = Shelf(plan.folder)
+        self.worker = ThreadPoolExecutor(1, f"peer {self.id}")
+        self.changed = asyncio.Event()
+        self.stopping = False
+        self.state: Any = None
+        self.done = 0  # rounds
+        self.before = 0  # bytes sent before the process started
+        self.heard: set[int] = set()  # in this round
+        self.missed: set[int] = set()
+        self.resigned = False  # to being alone
+        self.sent_then = 0  # bytes, at the end of the last round
+
+    def stop(self) -> None:
+        """End soon: the round at hand is given up, a checkpoint is written, the others are told."""
+        self.stopping = True
+        self.changed.set()
+
+    @property
+    def sent(self) -> int:
+        """Bytes that this peer has sent, counted as the simulation does."""
+        return self.before + sum(self.talk.sent[kind] for kind in DATA)
+
+    @property
+    def control(self) -> int:
+        """What this peer has sent since it started to keep step with the others, in bytes."""
+        return sum(self.talk.sent[kind] for kind in wire.KINDS if kind not in DATA)
+
+    def status(self) -> Status:
+        """Where this peer is, and what it knows about the others."""
+        others = {
+            peer: Whereabouts(
+                None if entry.place is None else entry.place[0],
+                self.roll.present(peer),
+                self.talk.rejected[peer],
+            )
+            for peer, entry in self.roll.entries.items()
+        }
+        return Status(
+            self.id,
+            *self.talk.place,
+            self.sent,
+            self.control,
+            self.talk.late,
+            self.talk.rejected.total(),
+            tuple(sorted(self.talk.missing())),
+            others,
+        )
+
+    async def run(self) -> Outcome:
+        """All rounds, from the last checkpoint where there is one."""
+        await self.link.open(self._receive)
+        beat = asyncio.create_task(self._beat())
+        try:
+            return await self._play()
+        finally:
+            beat.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await beat
+            await self.post.close()
+            await self.link.close()
+            self.worker.shutdown(wait=False)
+
+    async def _play(self) -> Outcome:
+        finished = True
+        try:
+            await self._gather()
+            await self._begin()
+            while self.done < self.plan.rounds:
+                await self._round()
+            await self._finish()
+            await self._linger()
+        except Stopped:
+            finished = self.talk.place > (self.plan.rounds, 0)
+            await self._work(self._save)
+        finally:
+            await self._leave()
+        personal = await self._work(partial(self.algorithm.personal, self.state, self.nodes))
+        return Outcome(self.done, finished, self.state, personal, self.sent, self.control)
+
+    # before the first round
+
+    async def _gather(self) -> None:
+        """Wait until all others are there; where the run has begun, only a moment."""
+        self.state = await self._work(partial(self.algorithm.start, self.nodes))
+        self.talk.rounds = self.shelf.rounds()
+        self.talk.hello(self.roll.entries)
+        tell("waiting for peers", {"peer": self.id, "peers": len(self.roll.entries)})
+        await self._until(self._unheard_unless_begun, self.plan.patience)
+        if self.roll.everyone():
+            await self._until(self.roll.unheard, self.plan.deadline)
+
+    def _unheard_unless_begun(self) -> set[int]:
+        return set() if self.roll.everyone() else self.roll.unheard()
+
+    async def _begin(self) -> None:
+        """Take the state of the last checkpoint, and the round at which the others are."""
+        together = self.roll.everyone() <= set(self.talk.theirs)  # all of us are just starting
+        current = None if together else self.roll.current()
+        t = first_round(self.shelf.rounds(), list(self.talk.theirs.values()), current)
+        t = min(t, self.plan.rounds)
+        found = await self._work(partial(self.shelf.load, t, self.state))
+        note: dict[str, Any] = {}
+        if found is not None:
+            _, self.state, self.before, note = found
+        self.sent_then = self.before
+        self.done = t
+        self.talk.begin(t)
+        tell("begins", {"peer": self.id, "round": t, "state": note.get("round", 0)})
+        self.watch.begin(t, note)
+
+    # rounds
+
+    async def _round(self) -> None:
+        """The next round, or a later one where the others have moved on."""
+        await self._follow()
+        t = self.done
+        self.heard, self.missed = set(), set()
+        self.talk.enter((t, 0))
+        self.state = await self._drive(t, self.algorithm.round(t, self.state, self.nodes))
+        self.done, self.sent_then = t + 1, self.sent
+        evaluated = self.done % self.plan.evaluate_every == 0 or self.done == self.plan.rounds
+        await self._report("round", evaluated)
+        if self.done % self.plan.checkpoint_every == 0 or self.done == self.plan.rounds:
+            await self._work(self._save)
+
+    async def _follow(self) -> None:
+        """Neither far behind the others nor far ahead of them, nor alone."""
+        await self._company()
+        current = self.roll.current()
+        if current is not None and current > self.done + self.plan.window:
+            tell("skips rounds", {"peer": self.id, "from": self.done, "to": current})
+            self.watch.skip(self.done, current)
+            self.done = min(current, self.plan.rounds)
+        await self._wait_for(lambda: self.roll.behind(self.done - self.plan.window))
+
+    async def _company(self) -> None:
+        """Whoever finds itself cut off waits, instead of running through all rounds alone."""
+        if self.roll.everyone():
+            self.resigned = False
+        elif not self.resigned and self.roll.expected():
+            tell("is alone", {"peer": self.id, "round": self.done})
+            await self._until(self._absent, self.plan.patience)
+            self.resigned = not self.roll.everyone()
+
+    def _absent(self) -> set[int]:
+        """The others, where none of them is here and some may come."""
+        return set() if self.roll.everyone() else self.roll.expected()
+
+    async def _drive(self, t: int, program: Program) -> Any:
+        """Run a program to the end, superstep by superstep; returns what it returns."""
+        inbox: Inbox | None = None
+        for step in itertools.count():
+            said = await self._work(partial(self._advance, program, inbox, (t, step)))
+            if isinstance(said, Result):
+                return said.value
+            if step:
+                self.talk.enter((t, step))
+            self.talk.say(said.message, said.frame)
+            inbox = await self._inbox(said.message)
+
+    def _advance(self, program: Program, inbox: Inbox | None, place: Place) -> Said | Result:
+        """The next message of a program, packed; in the worker's thread."""
+        try:
+            message = next(program) if inbox is None else program.send(inbox)
+        except StopIteration as stop:
+            return Result(stop.value)
+        return Said(message, pack(message, self.nodes, self.plan.run, place))
+
+    async def _inbox(self, message: Message) -> Inbox:
+        """What came in this superstep until nobody was missing, or until the deadline."""
+        await self._wait_for(self.talk.missing)
+        letters = self.talk.collect()
+        limits = self.plan.limits
+        inbox, faults = await self._work(partial(unpack, message, self.nodes, letters, limits))
+        for sender, why in faults.items():
+            self.talk.reject(sender, why)
+        self.heard |= letters.keys() - faults.keys()
+        return inbox
+
+    async def _report(self, phase: str, evaluated: bool) -> None:
+        scores = await self._work(self._scores) if evaluated else None
+        choice = getattr(self.state, "choice", None)
+        report = Report(
+            round=self.done,
+            bytes=self.sent,
+            control=self.control,
+            choice=None if choice is None else int(choice.flatten()[0]),
+            heard=len(self.heard),
+            missed=tuple(sorted(self.missed)),
+            scores=scores,
+            phase=phase,
+        )
+        facts = {"peer": self.id, "round": self.done, "heard": report.heard, "bytes": self.sent}
+        tell("round done", facts, logging.DEBUG)
+        self.watch.round(report)
+
+    def _scores(self) -> Scores:
+        return self.nodes.test(self.algorithm.personal(self.state, self.nodes))
+
+    def _save(self) -> None:
+        self.shelf.save(self.done, self.state, self.sent_then, self.watch.note())
+
+    # the end
+
+    async def _finish(self) -> None:
+        """The algorithm's last program, where it has one."""
+        last = self.algorithm.finish(self.plan.rounds, self.state, self.nodes)
+        if last is None:
+            return
+        await self._follow()
+        self.heard, self.missed = set(), set()
+        self.talk.enter((self.plan.rounds, 0))
+        self.state = await self._drive(self.plan.rounds, last)
+        await self._report("final", evaluated=True)
+
+    async def _linger(self) -> None:
+        """Keep answering until all others are at the end too, or do not move any more."""
+        end = self.plan.rounds + 1
+        self.talk.enter((end, 0))
+        while waiting := self.roll.behind(end):
+            before = {peer: self.roll.entries[peer].place for peer in waiting}
+            late = await self._until(lambda: self.roll.behind(end), self.plan.deadline)
+            self.roll.give_up(p for p in late if self.roll.entries[p].place == before.get(p))
+
+    async def _leave(self) -> None:
+        self.talk.bye()
+        await self.post.flush(CLOSING)
+
+    # waiting
+
+    async def _wait_for(self, missing: Callable[[], set[int]]) -> None:
+        """Until nobody is missing; who is at the deadline is given up until it moves."""
+        late = await self._until(missing, self.plan.deadline)
+        self.missed |= late
+        self.roll.give_up(late)
+        if late:
+            facts = {"peer": self.id, "round": self.done, "missed": sorted(late)}
+            tell("deadline passed", facts, logging.WARNING)
+
+    async def _until(self, missing: Callable[[], set[int]], seconds: float) -> set[int]:
+        """Until nobody is missing, at most this long; returns who still is."""
+        timer = asyncio.ensure_future(self.sleep(seconds))
+        try:
+            while (late := missing()) and not timer.done():
+                self._heed_stop()
+                self.changed.clear()
+                woken = asyncio.ensure_future(self.changed.wait())
+                await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)
+                woken.cancel()
+            self._heed_stop()
+            return late
+        finally:
+            timer.cancel()
+
+    async def _work(self, task: Callable[[], T]) -> T:
+        """Do something slow in the worker's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.worker, task)
+
+    def _heed_stop(self) -> None:
+        if self.stopping:
+            raise Stopped
+
+    async def _receive(self, sender: int, data: bytes) -> None:
+        self.talk.hear(sender, data)
+        self.changed.set()
+
+    async def _beat(self) -> None:
+        """Say regularly where this peer is, and count for how long others were silent."""
+        while True:
+            await self.sleep(self.tick)
+            self.roll.tick()
+            if self.talk.begun:
+                self.talk.announce(self.roll.expected())
+            else:
+                self.talk.hello(self.roll.expected())
+            self.changed.set()
