@@ -17,6 +17,7 @@ from rich.table import Table
 from coterie import config as configuration
 from coterie.config import AlgorithmTable, Config
 from coterie.errors import InputError, unknown
+from coterie.keys_command import keys_app
 
 app = typer.Typer(
     add_completion=False,
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Data sets on this machine.")
 app.add_typer(data_app, name="data")
+app.add_typer(keys_app, name="keys")
 console = Console()
 KINDS = (  # of names, known without importing what registers them
     *("algorithms", "datasets", "models", "graphs", "shifts", "partitions"),

@@ -53,6 +53,11 @@ class Limits:
     body: int = 1 << 30  # bytes
     tensors: int = 64
 
+    @property
+    def frame(self) -> int:
+        """Bytes of the largest frame."""
+        return _PRELUDE.size + self.header + self.body
+
 
 @dataclass(frozen=True)
 class Frame:
