@@ -90,6 +90,22 @@ def deal(
     )
 
 
+def own(dataset: Dataset, node: int, cluster: int, seed: int, plan: Plan) -> Holdings:
+    """What a node has that brings its own data set: all of it, less what is held out."""
+    rows = np.arange(len(dataset.train))
+    held = _held_out(rows, seed, node, plan.holdout)
+    train, test = (
+        _pool(dataset, [View(part, np.arange(len(part)), 0)])
+        for part in (dataset.train, dataset.test)
+    )
+    return Holdings(
+        train=_samples(train, [rows[~held]]),
+        valid=_samples(train, [rows[held]]),
+        test=_samples(test, [_some(len(dataset.test), plan.test_samples)]),
+        cluster=torch.tensor([cluster]),
+    )
+
+
 def _views(split: Split, clusters: Sequence[Cluster], seed: int) -> list[View]:
     """The split under each cluster's shifts; clusters with equal shifts share a view."""
     made: dict[tuple[Shift, ...], View] = {}
