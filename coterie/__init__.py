@@ -6,7 +6,18 @@ import types
 import typing
 
 if typing.TYPE_CHECKING:
-    from coterie.algorithms import DPSGD, EpidemicLearning, Facade, FedAvg, Local
+    from coterie.algorithms import (
+        DAC,
+        DPSGD,
+        DePRL,
+        EpidemicLearning,
+        Facade,
+        FedAvg,
+        Gossip,
+        Local,
+        Oracle,
+        RandomPeers,
+    )
     from coterie.config import Config
     from coterie.core import (
         Algorithm,
@@ -30,20 +41,25 @@ if typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DAC",
     "DPSGD",
     "Algorithm",
     "Cohort",
     "Config",
+    "DePRL",
     "EpidemicLearning",
     "Facade",
     "FedAvg",
     "Federated",
     "Fetch",
+    "Gossip",
     "Inbox",
     "InputError",
     "Listen",
     "Local",
     "Nodes",
+    "Oracle",
+    "RandomPeers",
     "Send",
     "State",
     "algorithms",
@@ -55,11 +71,11 @@ __all__ = [
 ]
 
 _HOMES = {  # the module of each public name, imported when the name is first used
-    **dict.fromkeys(["DPSGD", "EpidemicLearning", "Facade", "Local"], "coterie.algorithms"),
-    **dict.fromkeys(["FedAvg"], "coterie.algorithms"),
-    **dict.fromkeys(["Algorithm", "Fetch", "Inbox", "Listen", "Nodes"], "coterie.core"),
-    **dict.fromkeys(["Cohort", "Federated", "Send", "State"], "coterie.core"),
-    **dict.fromkeys(["mean", "mix", "regular"], "coterie.core"),
+    **dict.fromkeys(["DAC", "DPSGD", "DePRL", "EpidemicLearning", "Facade"], "coterie.algorithms"),
+    **dict.fromkeys(["FedAvg", "Gossip", "Local", "Oracle", "RandomPeers"], "coterie.algorithms"),
+    **dict.fromkeys(["Algorithm", "Cohort", "Federated", "Fetch", "Inbox"], "coterie.core"),
+    **dict.fromkeys(["Listen", "Nodes", "Send", "State", "mean"], "coterie.core"),
+    **dict.fromkeys(["mix", "regular"], "coterie.core"),
     "algorithms": "coterie.algorithms.local",  # where all of them are registered
     "Config": "coterie.config",
     "InputError": "coterie.errors",

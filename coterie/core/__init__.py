@@ -3,7 +3,7 @@
 from coterie.core.algorithm import Algorithm, Program, State, algorithms, replica_field
 from coterie.core.draws import draw, pick_lowest, uniform
 from coterie.core.federated import Cohort, Federated, Nothing
-from coterie.core.graphs import Full, GraphSpec, Push, Regular, Ring, graphs, regular
+from coterie.core.graphs import Full, GraphSpec, Pull, Push, Regular, Ring, graphs, regular
 from coterie.core.messages import Fetch, Inbox, Listen, Send, mean, mix
 from coterie.core.nodes import LocalWork, Nodes, Population
 from coterie.core.params import Layout
@@ -23,6 +23,7 @@ __all__ = [
     "Nothing",
     "Population",
     "Program",
+    "Pull",
     "Push",
     "Regular",
     "Ring",

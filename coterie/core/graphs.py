@@ -267,10 +267,34 @@ class Push(GraphSpec):
 
     def edges(self, n: int, seed: int, t: int) -> Edges:
         self.check(n)
-        here = torch.arange(n)
-        chosen = shuffle(draw(seed, "push", t, here, n - 1))[:, : self.peers]  # [n, peers]
-        chosen = chosen + (chosen >= here[:, None])  # never oneself
-        return np.stack([here.repeat_interleave(self.peers).numpy(), chosen.flatten().numpy()])
+        return np.stack(_own_choice(n, self.peers, seed, t, "push"))
+
+
+@graphs.register("pull")
+@dataclass(frozen=True)
+class Pull(GraphSpec):
+    """Each node hears a few peers of its own choice, new ones every round."""
+
+    peers: int = 4  # peers each node hears
+
+    def check(self, n: int) -> None:
+        if not 0 <= self.peers < n:
+            raise InputError(f"{n} nodes cannot ask {self.peers} peers; use 0 to {n - 1}")
+
+    def changes(self) -> bool:
+        return True
+
+    def edges(self, n: int, seed: int, t: int) -> Edges:
+        self.check(n)
+        return np.stack(_own_choice(n, self.peers, seed, t, "pull")[::-1])
+
+
+def _own_choice(n: int, peers: int, seed: int, t: int, purpose: str) -> list[Edges]:
+    """Every node beside each of the distinct peers it chose: two arrays [n * peers]."""
+    here = torch.arange(n)
+    chosen = shuffle(draw(seed, purpose, t, here, n - 1))[:, :peers]  # [n, peers]
+    chosen = chosen + (chosen >= here[:, None])  # never oneself
+    return [here.repeat_interleave(peers).numpy(), chosen.flatten().numpy()]
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,10 @@ class Nodes:
             clusters=None if self.clusters is None else self.clusters[rows],
         )
 
+    def slowed(self, factor: float) -> Nodes:
+        """The same nodes, their learning rates times a factor."""
+        return self if factor == 1 else replace(self, lr=self.lr * factor)
+
     @property
     def n(self) -> int:
         """The size of one population."""

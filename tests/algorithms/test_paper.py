@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch.testing import assert_close
 
-from coterie.algorithms import DPSGD, EpidemicLearning, Facade, Local
+from coterie.algorithms import DPSGD, DePRL, EpidemicLearning, Facade, Local
 from coterie.core import algorithms
+from coterie.errors import InputError
 from coterie.runtimes.lockstep import DirectExchange
 from coterie.runtimes.simulate import Simulation
-from tests.algorithms.reference import dpsgd, epidemic, facade, local
+from tests.algorithms.reference import deprl, dpsgd, epidemic, facade, local
 from tests.algorithms.world import N, make_nodes
 
 ROUNDS, SEED = 4, 1
@@ -70,6 +73,61 @@ def test_epidemic_learning_averages_with_whoever_sent(variant, degree):
 def test_an_all_reduce_leaves_everybody_the_mean(algorithm):
     before = list(played(algorithm).params)
     same(played(algorithm, finish=True).params, epidemic.all_reduce(before))
+
+
+DEPRLS = [
+    DePRL("ring"),
+    DePRL("ring", head_steps=3, core_steps=2, lr_decay=0.5),
+    DePRL("ring", head_epochs=2, core_epochs=1),
+    DePRL({"name": "regular", "degree": 2}, core_steps=0),
+    DePRL({"name": "erdos-renyi", "probability": 0.5}, head_epochs=0.5),
+]
+
+
+def steps_of(algorithm: DePRL):
+    """Local steps on one part, at the learning rate of round t."""
+
+    def steps(i, params, t, part):
+        nodes, layout = node(i), NODES.layout
+        nodes = dataclasses.replace(nodes, lr=nodes.lr * algorithm.lr_decay**t)
+        epochs = getattr(algorithm, f"{part}_epochs") or None
+        count = None if epochs else getattr(algorithm, f"{part}_steps")
+        columns = layout.head if part == "head" else layout.core
+        return nodes.train(params[None], t, part, columns, count, epochs)[0]
+
+    return steps
+
+
+@pytest.mark.parametrize("algorithm", DEPRLS, ids=str)
+def test_deprl_trains_heads_then_cores_and_averages_cores(algorithm):
+    start, layout = NODES.initial_params(), NODES.layout
+    cores, heads = start[:, layout.core], start[:, layout.head]
+    cores, heads = deprl.run(cores, heads, ROUNDS, steps_of(algorithm), edges_of(algorithm))
+    state = played(algorithm)
+    same(state.core, cores)
+    same(state.head, heads)
+    same(algorithm.personal(state, NODES), [torch.cat(m) for m in zip(cores, heads, strict=True)])
+
+
+def test_the_final_all_reduce_of_deprl_leaves_heads_alone():
+    algorithm = DePRL("ring", all_reduce=True)
+    before, after = played(algorithm), played(algorithm, finish=True)
+    same(after.core, epidemic.all_reduce(list(before.core)))
+    assert torch.equal(after.head, before.head)
+
+
+def test_deprl_sends_cores_alone():
+    algorithm, nodes = DePRL("ring"), NODES
+    message = next(algorithm.round(0, algorithm.start(nodes), nodes))
+    assert {name: rows.shape[1] for name, rows in message.rows.items()} == {
+        "core": nodes.layout.split
+    }
+
+
+@pytest.mark.parametrize("option", ["head_steps", "core_steps", "head_epochs", "lr_decay"])
+def test_deprl_refuses_what_cannot_be(option):
+    with pytest.raises(InputError, match=f"{option} must be at least 0, got -1"):
+        DePRL(**{option: -1})
 
 
 def brief(algorithm: Facade) -> str:
