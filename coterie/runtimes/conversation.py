@@ -92,9 +92,15 @@ class Conversation:
         """Where this peer is."""
         return self.box.place
 
+    def await_start(self, rounds: tuple[int, ...]) -> None:
+        """Say hello to everybody, and to whoever comes: these rounds can be resumed here."""
+        self.rounds = rounds[-ROUNDS:]
+        self.box.await_start(self.rounds)
+        self.hello(self.roll.entries)
+
     def hello(self, to: Iterable[int]) -> None:
         """Say that this peer is here, and which rounds it can resume."""
-        rounds = torch.tensor(self.rounds[-ROUNDS:], dtype=torch.int64)
+        rounds = torch.tensor(self.rounds, dtype=torch.int64)
         self._tell("hello", to, {"life": torch.tensor([self.life]), "rounds": rounds})
 
     def begin(self, t: int) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import logging
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from coterie.runtimes.packing import pack, unpack
 from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
 from coterie.runtimes.roll import Place, Roll
-from coterie.runtimes.shelf import Shelf, first_round
+from coterie.runtimes.shelf import Moment, Shelf, first_round
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -74,7 +75,7 @@ class Peer:
     ) -> None:
         self.algorithm = algorithm
         self.nodes = nodes
-        self.id = int(nodes.key[0])
+        self.id = int(nodes.key)  # a block of one row
         self.link = link
         self.plan = plan
         self.watch = watch or Watch()
@@ -86,7 +87,7 @@ class Peer:
         bounds = Bounds(plan.rounds, plan.window, plan.ahead, plan.limits)
         self.talk = Conversation(nodes, plan.run, self.roll, bounds, self.post.put)
         self.talk.life = secrets.randbits(62) + 1
-        self.shelf = Shelf(plan.folder)
+        self.shelf = Shelf(plan.folder, kept=plan.window + 2)
         self.worker = ThreadPoolExecutor(1, f"peer {self.id}")
         self.changed = asyncio.Event()
         self.stopping = False
@@ -96,7 +97,7 @@ class Peer:
         self.heard: set[int] = set()  # in this round
         self.missed: set[int] = set()
         self.resigned = False  # to being alone
-        self.sent_then = 0  # bytes, at the end of the last round
+        self.recent: deque[Moment] = deque(maxlen=plan.window + 1)  # what another may resume at
 
     def stop(self) -> None:
         """End soon: the round at hand is given up, a checkpoint is written, the others are told."""
@@ -158,8 +159,8 @@ class Peer:
             await self._finish()
             await self._linger()
         except Stopped:
-            finished = self.talk.place > (self.plan.rounds, 0)
-            await self._work(self._save)
+            finished = self.talk.place[0] > self.plan.rounds
+            await self._work(partial(self._save, len(self.recent)))
         finally:
             await self._leave()
         personal = await self._work(partial(self.algorithm.personal, self.state, self.nodes))
@@ -170,12 +171,11 @@ class Peer:
     async def _gather(self) -> None:
         """Wait until all others are there; where the run has begun, only a moment."""
         self.state = await self._work(partial(self.algorithm.start, self.nodes))
-        self.talk.rounds = self.shelf.rounds()
-        self.talk.hello(self.roll.entries)
+        self.talk.await_start(self.shelf.rounds())
         tell("waiting for peers", {"peer": self.id, "peers": len(self.roll.entries)})
         await self._until(self._unheard_unless_begun, self.plan.patience)
         if self.roll.everyone():
-            await self._until(self.roll.unheard, self.plan.deadline)
+            await self._until(self.roll.unheard, self.plan.deadline / 2)
 
     def _unheard_unless_begun(self) -> set[int]:
         return set() if self.roll.everyone() else self.roll.unheard()
@@ -187,14 +187,12 @@ class Peer:
         t = first_round(self.shelf.rounds(), list(self.talk.theirs.values()), current)
         t = min(t, self.plan.rounds)
         found = await self._work(partial(self.shelf.load, t, self.state))
-        note: dict[str, Any] = {}
-        if found is not None:
-            _, self.state, self.before, note = found
-        self.sent_then = self.before
-        self.done = t
+        found = found or Moment(0, self.state, 0, {})
+        self.done, self.state, self.before = t, found.state, found.sent
+        self._remember(found.note)
         self.talk.begin(t)
-        tell("begins", {"peer": self.id, "round": t, "state": note.get("round", 0)})
-        self.watch.begin(t, note)
+        tell("begins", {"peer": self.id, "round": t, "state": found.round})
+        self.watch.begin(t, found.note)
 
     # rounds
 
@@ -205,11 +203,12 @@ class Peer:
         self.heard, self.missed = set(), set()
         self.talk.enter((t, 0))
         self.state = await self._drive(t, self.algorithm.round(t, self.state, self.nodes))
-        self.done, self.sent_then = t + 1, self.sent
+        self.done = t + 1
         evaluated = self.done % self.plan.evaluate_every == 0 or self.done == self.plan.rounds
         await self._report("round", evaluated)
+        self._remember(self.watch.note())
         if self.done % self.plan.checkpoint_every == 0 or self.done == self.plan.rounds:
-            await self._work(self._save)
+            await self._work(partial(self._save, 1))
 
     async def _follow(self) -> None:
         """Neither far behind the others nor far ahead of them, nor alone."""
@@ -223,16 +222,16 @@ class Peer:
 
     async def _company(self) -> None:
         """Whoever finds itself cut off waits, instead of running through all rounds alone."""
-        if self.roll.everyone():
+        if self.roll.company():
             self.resigned = False
         elif not self.resigned and self.roll.expected():
             tell("is alone", {"peer": self.id, "round": self.done})
             await self._until(self._absent, self.plan.patience)
-            self.resigned = not self.roll.everyone()
+            self.resigned = not self.roll.company()
 
     def _absent(self) -> set[int]:
-        """The others, where none of them is here and some may come."""
-        return set() if self.roll.everyone() else self.roll.expected()
+        """The others, where none of them is worth waiting for and some may come."""
+        return set() if self.roll.company() else self.roll.expected()
 
     async def _drive(self, t: int, program: Program) -> Any:
         """Run a program to the end, superstep by superstep; returns what it returns."""
@@ -285,8 +284,13 @@ class Peer:
     def _scores(self) -> Scores:
         return self.nodes.test(self.algorithm.personal(self.state, self.nodes))
 
-    def _save(self) -> None:
-        self.shelf.save(self.done, self.state, self.sent_then, self.watch.note())
+    def _remember(self, note: dict[str, Any]) -> None:
+        self.recent.append(Moment(self.done, self.state, self.sent, note))
+
+    def _save(self, count: int) -> None:
+        """Write the last moments; when all stop, each needs one that all the others have."""
+        for moment in list(self.recent)[-count:]:
+            self.shelf.save(moment)
 
     # the end
 
