@@ -195,7 +195,9 @@ def imported(path: str, kind: str) -> Callable[..., Any]:
     """The user's function behind `package.module:function` or `folder/file.py:function`."""
     module, _, attribute = path.rpartition(":")
     try:
-        home = _module_of_file(module) if module.endswith(".py") else importlib.import_module(module)
+        home = (
+            _module_of_file(module) if module.endswith(".py") else importlib.import_module(module)
+        )
         found = operator.attrgetter(attribute)(home)
     except Exception as error:
         place = "run the script that defines it" if module == "__main__" else "is it on PYTHONPATH?"

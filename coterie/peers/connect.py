@@ -12,9 +12,7 @@ from coterie.errors import InputError
 
 if TYPE_CHECKING:
     from coterie.links.broker import Broker
-    from coterie.links.keys import Keys
     from coterie.links.link import Link
-    from coterie.links.roster import Roster
 
 KEYS = "keys"  # the folder beside the configuration where keys are looked for
 
@@ -27,8 +25,8 @@ class Connection:
 
     def __init__(self, config: Config, me: int, folder: Path) -> None:
         self.config, self.me, self.folder = config, me, folder
-        self.roster = self._roster()
-        self.keys = self._keys()
+        self.pins = _pins(config)
+        self.pair = self._pair() if self.pins[me] else None  # files of the own key, certificate
         self._make = _LINKS[config.runtime.link](self)
 
     def link(self, run: bytes) -> Link:
@@ -38,33 +36,25 @@ class Connection:
     @property
     def protection(self) -> str:
         """What keeps strangers out, in words."""
-        if self.keys is None:
-            return "no keys: peers are not authenticated, and only this machine is reached"
+        if self.pair is None:
+            return "no keys: peers are not authenticated, so only this machine is reached"
         kind = "mutual TLS" if self.config.runtime.link == "grpc" else "signed messages"
-        return f"{kind}, this peer's fingerprint is {self.keys.fingerprint}"
+        return f"{kind}; this peer's fingerprint is {self.pins[self.me]}"
 
-    def _roster(self) -> Roster:
-        from coterie.links.roster import Roster
+    def _pair(self) -> tuple[Path, Path]:
+        """The key in the folder of keys that belongs to this peer's fingerprint."""
+        from coterie.links import keys
 
-        known = ("id", "address", "certificate", "fingerprint")
-        tables = [{key: getattr(p, key) for key in known} for p in self.config.peers]
-        return Roster.from_tables(tables, self.folder)
-
-    def _keys(self) -> Keys | None:
-        """The key in the folder that belongs to this peer's fingerprint."""
-        if not self.roster.secured:
-            return None
-        wanted = self.roster[self.me].fingerprint
         place = self.folder / (self.config.runtime.keys or KEYS)
-        for key, certificate in _pairs(place):
-            from coterie.links import keys
-
-            found = keys.read(key, certificate)
-            if found.fingerprint == wanted:
-                return found
+        found = [(key, key.with_suffix(".crt")) for key in sorted(place.glob("*.key"))]
+        for key, certificate in found:
+            if keys.read(key, certificate).fingerprint == self.pins[self.me]:
+                return key, certificate
         raise InputError(
-            f"no key in {str(place)!r} has the fingerprint that [[peers]] gives for peer {self.me} "
-            f"({wanted:.16}...); make one with: coterie keys new --out {place}, or set runtime.keys"
+            f"{'no key' if found else 'there is no key'} in {str(place)!r}"
+            f"{' has' if found else ' with'} the fingerprint that [[peers]] gives for peer "
+            f"{self.me} ({self.pins[self.me]:.16}...); make one with: coterie keys new --out "
+            f"{place}, or set runtime.keys to the folder that has it"
         )
 
     def path(self, name: str) -> Path | None:
@@ -72,10 +62,16 @@ class Connection:
         return self.folder / name if name else None
 
 
-def _pairs(folder: Path) -> list[tuple[Path, Path]]:
-    """The keys in a folder, with the certificates beside them."""
-    found = [(key, key.with_suffix(".crt")) for key in sorted(folder.glob("*.key"))]
-    return [pair for pair in found if pair[1].exists()]
+def _pins(config: Config) -> dict[int, str]:
+    """The fingerprint of every peer; empty where peers go without."""
+    pins = {peer.id: peer.fingerprint.replace(":", "").lower() for peer in config.peers}
+    bare = [str(peer) for peer, pin in pins.items() if not pin]
+    if 0 < len(bare) < len(pins):
+        raise InputError(
+            f"peers without a fingerprint in [[peers]]: {', '.join(bare)}; give one to every peer "
+            "(coterie keys new prints it), or to none, on one machine"
+        )
+    return pins
 
 
 def _grpc(made: Connection) -> Callable[[bytes], Link]:
@@ -83,7 +79,14 @@ def _grpc(made: Connection) -> Callable[[bytes], Link]:
         from coterie.links.grpc_link import GrpcLink
     except ImportError:
         raise InputError("runtime.link: grpc needs grpcio: pip install 'coterie[peer]'") from None
-    link = GrpcLink(made.me, made.roster, made.keys, made.config.runtime.listen)
+    from coterie.links import keys
+    from coterie.links.roster import Roster
+
+    known = ("id", "address", "certificate", "fingerprint")
+    tables = [{key: getattr(peer, key) for key in known} for peer in made.config.peers]
+    own = None if made.pair is None else keys.read(*made.pair)
+    roster = Roster.from_tables(tables, made.folder)
+    link = GrpcLink(made.me, roster, own, made.config.runtime.listen)
     return lambda run: link
 
 
@@ -94,12 +97,11 @@ def _mqtt(made: Connection) -> Callable[[bytes], Link]:
 
     runtime = made.config.runtime
     broker = _broker(made)
-    peers = {peer.id: peer.fingerprint for peer in made.roster.peers}
-    identity = None if made.keys is None else Identity.of(made.keys.key, made.keys.certificate)
+    identity = None if made.pair is None else Identity.read(*made.pair)
 
     def make(run: bytes) -> Link:
         store = Store(runtime.store, run, made.me) if runtime.store else None
-        return MqttLink(made.me, run, peers, broker, identity, store)
+        return MqttLink(made.me, run, made.pins, broker, identity, store)
 
     return make
 
