@@ -23,6 +23,7 @@ from coterie.runtimes.roll import Place, Roll
 
 Post = Callable[[int, bytes], None]  # to whom, and the frame
 DATA = ("send", "offer", "ask")  # kinds that are the algorithm's traffic
+SHARING = SUPERSTEPS - 1  # in which a server's state goes to its clients; no training traffic
 CHATTY = 20  # rejected frames of one peer that are all logged; after these, ever fewer
 ROUNDS = 8  # that a hello names at most
 
@@ -188,8 +189,8 @@ class Conversation:
             self._post(kind, peer, data, where or self.place)
 
     def _post(self, kind: str, to: int, data: bytes, where: Place) -> None:
-        training = where[0] < self.bounds.rounds  # a final all-reduce is no training traffic
-        self.sent[kind if training or kind not in DATA else "final"] += len(data)
+        training = where[0] < self.bounds.rounds and where[1] < SHARING
+        self.sent[kind if training or kind not in DATA else "other"] += len(data)
         self.post(to, data)
 
     def _reach(self, peer: int) -> None:

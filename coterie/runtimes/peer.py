@@ -23,11 +23,13 @@ from coterie.core.messages import Inbox, Message
 from coterie.core.nodes import Nodes
 from coterie.links import wire
 from coterie.links.link import Link
-from coterie.runtimes.conversation import DATA, Bounds, Conversation
+from coterie.runtimes.conversation import DATA, SHARING, Bounds, Conversation
 from coterie.runtimes.logs import tell
+from coterie.runtimes.pace import Pace
 from coterie.runtimes.packing import pack, unpack
 from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
+from coterie.runtimes.roles import role_of
 from coterie.runtimes.roll import Place, Roll
 from coterie.runtimes.shelf import Moment, Shelf, first_round
 
@@ -73,7 +75,6 @@ class Peer:
         watch: Watch | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self.algorithm = algorithm
         self.nodes = nodes
         self.id = int(nodes.key)  # a block of one row
         self.link = link
@@ -85,6 +86,8 @@ class Peer:
         self.roll = Roll(others, patience=round(plan.deadline / self.tick) + 1)
         self.post = Post(link, plan.ahead)
         bounds = Bounds(plan.rounds, plan.window, plan.ahead, plan.limits)
+        self.role = role_of(algorithm, nodes)
+        self.pace = Pace(self.roll, plan.rounds, plan.window, self.role.leader)
         self.talk = Conversation(nodes, plan.run, self.roll, bounds, self.post.put)
         self.talk.life = secrets.randbits(62) + 1
         self.shelf = Shelf(plan.folder, kept=plan.window + 2)
@@ -163,14 +166,14 @@ class Peer:
             await self._work(partial(self._save, len(self.recent)))
         finally:
             await self._leave()
-        personal = await self._work(partial(self.algorithm.personal, self.state, self.nodes))
+        personal = await self._work(partial(self.role.personal, self.state))
         return Outcome(self.done, finished, self.state, personal, self.sent, self.control)
 
     # before the first round
 
     async def _gather(self) -> None:
         """Wait until all others are there; where the run has begun, only a moment."""
-        self.state = await self._work(partial(self.algorithm.start, self.nodes))
+        self.state = await self._work(self.role.start)
         self.talk.await_start(self.shelf.rounds())
         tell("waiting for peers", {"peer": self.id, "peers": len(self.roll.entries)})
         await self._until(self._unheard_unless_begun, self.plan.patience)
@@ -183,7 +186,7 @@ class Peer:
     async def _begin(self) -> None:
         """Take the state of the last checkpoint, and the round at which the others are."""
         together = self.roll.everyone() <= set(self.talk.theirs)  # all of us are just starting
-        current = None if together else self.roll.current()
+        current = None if together else self.pace.current()
         t = first_round(self.shelf.rounds(), list(self.talk.theirs.values()), current)
         t = min(t, self.plan.rounds)
         found = await self._work(partial(self.shelf.load, t, self.state))
@@ -202,41 +205,41 @@ class Peer:
         t = self.done
         self.heard, self.missed = set(), set()
         self.talk.enter((t, 0))
-        self.state = await self._drive(t, self.algorithm.round(t, self.state, self.nodes))
+        program = self.role.round(t, self.state)
+        if program is None:
+            await self._until(lambda: self.pace.at_work(t), self.plan.patience)
+        else:
+            self.state = await self._drive(t, program)
         self.done = t + 1
         evaluated = self.done % self.plan.evaluate_every == 0 or self.done == self.plan.rounds
+        if evaluated and (sharing := self.role.share(t, self.state)) is not None:
+            self.state = await self._drive(t, sharing, SHARING)
         await self._report("round", evaluated)
         self._remember(self.watch.note())
         if self.done % self.plan.checkpoint_every == 0 or self.done == self.plan.rounds:
             await self._work(partial(self._save, 1))
 
     async def _follow(self) -> None:
-        """Neither far behind the others nor far ahead of them, nor alone."""
+        """Neither alone, nor far behind the others, nor far ahead of them."""
         await self._company()
-        current = self.roll.current()
-        if current is not None and current > self.done + self.plan.window:
-            tell("skips rounds", {"peer": self.id, "from": self.done, "to": current})
-            self.watch.skip(self.done, current)
-            self.done = min(current, self.plan.rounds)
-        await self._wait_for(lambda: self.roll.behind(self.done - self.plan.window))
+        if (later := self.pace.jump(self.done)) > self.done:
+            tell("skips rounds", {"peer": self.id, "from": self.done, "to": later})
+            self.watch.skip(self.done, later)
+            self.done = later
+        await self._wait_for(lambda: self.pace.behind(self.done), self.plan.deadline)
 
     async def _company(self) -> None:
-        """Whoever finds itself cut off waits, instead of running through all rounds alone."""
-        if self.roll.company():
+        """Whoever is cut off waits, once, instead of running through all rounds alone."""
+        if not self.pace.absent():
             self.resigned = False
-        elif not self.resigned and self.roll.expected():
+        elif not self.resigned:
             tell("is alone", {"peer": self.id, "round": self.done})
-            await self._until(self._absent, self.plan.patience)
-            self.resigned = not self.roll.company()
+            self.resigned = bool(await self._until(self.pace.absent, self.plan.patience))
 
-    def _absent(self) -> set[int]:
-        """The others, where none of them is worth waiting for and some may come."""
-        return set() if self.roll.company() else self.roll.expected()
-
-    async def _drive(self, t: int, program: Program) -> Any:
+    async def _drive(self, t: int, program: Program, first: int = 0) -> Any:
         """Run a program to the end, superstep by superstep; returns what it returns."""
         inbox: Inbox | None = None
-        for step in itertools.count():
+        for step in itertools.count(first):
             said = await self._work(partial(self._advance, program, inbox, (t, step)))
             if isinstance(said, Result):
                 return said.value
@@ -255,7 +258,9 @@ class Peer:
 
     async def _inbox(self, message: Message) -> Inbox:
         """What came in this superstep until nobody was missing, or until the deadline."""
-        await self._wait_for(self.talk.missing)
+        follows = self.role.leader is not None  # whoever leads may itself have to wait for others
+        bound = self.plan.patience if follows else self.plan.deadline
+        await self._wait_for(self.talk.missing, bound)
         letters = self.talk.collect()
         limits = self.plan.limits
         inbox, faults = await self._work(partial(unpack, message, self.nodes, letters, limits))
@@ -281,8 +286,9 @@ class Peer:
         tell("round done", facts, logging.DEBUG)
         self.watch.round(report)
 
-    def _scores(self) -> Scores:
-        return self.nodes.test(self.algorithm.personal(self.state, self.nodes))
+    def _scores(self) -> Scores | None:
+        personal = self.role.personal(self.state)
+        return None if personal is None else self.nodes.test(personal)
 
     def _remember(self, note: dict[str, Any]) -> None:
         self.recent.append(Moment(self.done, self.state, self.sent, note))
@@ -296,7 +302,7 @@ class Peer:
 
     async def _finish(self) -> None:
         """The algorithm's last program, where it has one."""
-        last = self.algorithm.finish(self.plan.rounds, self.state, self.nodes)
+        last = self.role.finish(self.plan.rounds, self.state)
         if last is None:
             return
         await self._follow()
@@ -320,9 +326,9 @@ class Peer:
 
     # waiting
 
-    async def _wait_for(self, missing: Callable[[], set[int]]) -> None:
-        """Until nobody is missing; who is at the deadline is given up until it moves."""
-        late = await self._until(missing, self.plan.deadline)
+    async def _wait_for(self, missing: Callable[[], set[int]], seconds: float) -> None:
+        """Until nobody is missing; who still is after this time is given up until it moves."""
+        late = await self._until(missing, seconds)
         self.missed |= late
         self.roll.give_up(late)
         if late:

@@ -97,6 +97,6 @@ class Outcome:
     rounds: int  # done
     finished: bool  # False: it was stopped before the end
     state: Any  # one row
-    personal: Tensor  # [1, P] the model to deploy
+    personal: Tensor | None  # [1, P] the model to deploy; None of a server
     bytes: int
     control: int

@@ -52,7 +52,7 @@ class Roll:
 
     def leave(self, peer: int) -> None:
         """A peer said goodbye."""
-        self.entries[peer] = Entry(life=self.entries[peer].life, left=True)
+        self.entries[peer].left, self.entries[peer].ready = True, False
 
     def begin(self, place: Place) -> None:
         """The run begins here, with all who are ready."""
@@ -73,7 +73,7 @@ class Roll:
     def present(self, peer: int) -> bool:
         """Whether a peer is in the run and was heard lately."""
         entry = self.entries[peer]
-        return entry.place is not None and entry.silent < self.patience
+        return entry.place is not None and not entry.left and entry.silent < self.patience
 
     def everyone(self) -> set[int]:
         """All present peers."""

@@ -284,7 +284,7 @@ def test_only_the_algorithms_frames_are_its_traffic() -> None:
     assert table.talks[0].sent["send"] == one
     table.talks[0].enter((ROUNDS, 0))  # the last program is no training
     table.say(0, ring(table.talks[0]))
-    assert table.talks[0].sent["send"] == table.talks[0].sent["final"] == one
+    assert table.talks[0].sent["send"] == table.talks[0].sent["other"] == one
 
 
 BAD = {

@@ -84,11 +84,9 @@ def test_rows_that_are_not_what_the_algorithm_sends_are_left_out(kind: str, name
 
 def test_a_broken_body_leaves_out_its_sender_alone() -> None:
     good = frame(1, {"x": torch.ones(1, 2)})
-    broken = good[:-12] + bytes(4) + good[-8:]
     for bad in (good[:-1], good[:40], b"garbage", good[:-60] + b"\xff" * 60):
         source, faults = heard(send(alone()), bad, frame(2, {"x": torch.ones(1, 2)}))
         assert source == [2] and list(faults) == [1]
-    assert heard(send(alone()), broken)[0] == [1]  # other numbers are no fault
 
 
 def test_several_rows_are_heard_where_a_node_may_send_several() -> None:
