@@ -22,6 +22,7 @@ from coterie.data.holdings import Replica
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
+from coterie.metrics.records import records
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
@@ -233,7 +234,7 @@ class PartRun:
             where = {**self._where(replica), "round": done, "phase": phase}
             accuracies = np.full(n, np.nan) if mine is None else per_node(mine)
             self.journal.append(
-                _records(where, metrics, names, accuracies, loss[number], sent[number])
+                records(where, metrics, names, accuracies, loss[number], sent[number])
             )
         if self.config.evaluate.heads:
             self._note_heads(done, phase)
@@ -293,23 +294,14 @@ class PartRun:
 
     def _settlement(self, number: int, done: int, history: list[Metrics]) -> Metrics:
         """Whether and when the choices settled, and how well they match the clusters."""
-        if self.choices is None:
-            return dict.fromkeys(settlement.KEYS)
-        names, choice = self.part.clusters[number], self.choices[number]
-        algorithm = self.part.algorithm
-        options = getattr(algorithm, "heads", 0) or getattr(algorithm, "models", 0)
-        judge = settlement.judge_of(options, names)
-        mine = {**self._where(self.part.replicas[number])}
+        mine = self._where(self.part.replicas[number])
         changes = [r for r in history if mine.items() <= r.items() and r["round"] <= done]
-        rounds, choices = [r["round"] for r in changes], [r["choice"] for r in changes]
-        first = settlement.first_settled_round(choices, names, judge)
-        found = (
-            judge(choice, names),
-            None if first is None else rounds[first],
-            settlement.adjusted_rand_index(choice, names),
-            settlement.story(rounds, choices, names, judge),
+        return settlement.verdict(
+            [r["choice"] for r in changes],
+            [r["round"] for r in changes],
+            self.part.clusters[number],
+            options_of(self.part.algorithm),
         )
-        return dict(zip(settlement.KEYS, found, strict=True))
 
     def _write_models(self) -> None:
         """Every node's personal model as a file of named tensors."""
@@ -327,37 +319,16 @@ class PartRun:
 
 def _simulation(config: Config, part: Part) -> Simulated:
     n = part.nodes.n
-    if config.runtime.link == "direct":
+    if config.runtime.link != "memory":
         exchange = DirectExchange(n, len(part.replicas))
         return simulation_of(part.algorithm, [part.nodes], exchange)
     blocks = [part.nodes[row] for row in torch.arange(n).split(1)]
     return simulation_of(part.algorithm, blocks, FrameExchange(n))
 
 
-def _records(
-    where: dict[str, Any],
-    metrics: Metrics,
-    names: list[str],
-    accuracy: NDArray[np.float64],
-    loss: NDArray[np.float64],
-    sent: NDArray[np.int64],
-) -> list[Metrics]:
-    """The records of one evaluation of one replica: overall, by cluster, by node."""
-    cluster = np.array(names)
-    values = {"accuracy": accuracy, "loss": loss, "bytes": sent}
-    overall = {k: v for k, v in metrics.items() if not isinstance(v, dict)}
-    overall |= {"accuracy": metrics["accuracy_all"], "loss": _mean(loss), "bytes": _mean(sent)}
-    records = [{"kind": "overall", **where, **overall}]
-    for name in dict.fromkeys(names):
-        here = cluster == name
-        means = {key: _mean(value[here]) for key, value in values.items()}
-        records.append(
-            {"kind": "cluster", **where, "cluster": name, "nodes": int(here.sum()), **means}
-        )
-    for node, name in enumerate(names):
-        mine = {key: value[node] for key, value in values.items()}
-        records.append({"kind": "node", **where, "node": node, "cluster": name, **mine})
-    return [plain(record) for record in records]
+def options_of(algorithm: Algorithm) -> int:
+    """Among how many heads or models the nodes of an algorithm choose; 0: they do not."""
+    return int(getattr(algorithm, "heads", 0) or getattr(algorithm, "models", 0))
 
 
 def _head_records(
@@ -369,8 +340,3 @@ def _head_records(
         for head, column in enumerate(here.T):
             measured = {"loss": column.mean(), "std": column.std()}
             yield plain({"kind": "head", **where, "cluster": name, "head": head, **measured})
-
-
-def _mean(values: NDArray[Any]) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
