@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.metrics import accuracy, fairness
+from coterie.metrics import accuracy, clients, fairness
 
 KEYS = (  # always all of them; what was not measured is null
     "accuracy",
     "accuracy_all",
     "worst_node",
+    "worst_tenth",
+    "accuracy_variance",
+    "jain_index",
     "fair_accuracy",
     "demographic_parity",
     "equalized_odds",
@@ -42,6 +45,9 @@ def evaluate(
     metrics["accuracy"] = by_cluster
     metrics["accuracy_all"] = accuracy.overall(per_node)
     metrics["worst_node"] = accuracy.worst_node(per_node)
+    metrics["worst_tenth"] = clients.worst_share(per_node)
+    metrics["accuracy_variance"] = clients.variance(per_node)
+    metrics["jain_index"] = clients.jain_index(per_node)
     metrics["fair_accuracy"] = fairness.fair_accuracy(by_cluster.values(), alpha)
     if comparable:
         metrics["demographic_parity"] = fairness.demographic_parity(confusion, names)

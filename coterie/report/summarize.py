@@ -17,6 +17,9 @@ PLAIN = (
     "accuracy_all",
     "mse_all",
     "worst_node",
+    "worst_tenth",
+    "accuracy_variance",
+    "jain_index",
     "demographic_parity",
     "equalized_odds",
     "equalized_odds_tpr",
@@ -30,6 +33,9 @@ PLAIN = (
 )
 
 
+UNSEEN = ("accuracy_all", "mse_all", "worst_tenth", "fair_accuracy")  # of newcomers, `unseen_...`
+
+
 class Metrics(BaseModel):
     """What one evaluation of one population measured."""
 
@@ -38,6 +44,9 @@ class Metrics(BaseModel):
     accuracy_all: float | None = None
     mse_all: float | None = None
     worst_node: float | None = None
+    worst_tenth: float | None = None
+    accuracy_variance: float | None = None
+    jain_index: float | None = None
     demographic_parity: float | None = None
     equalized_odds: float | None = None
     equalized_odds_tpr: float | None = None
@@ -64,6 +73,7 @@ class Result(Metrics):
     train_seconds: float | None = None
     parity_reason: str | None = None
     before_all_reduce: Metrics | None = None
+    unseen: Metrics | None = None
 
 
 class Summary(BaseModel):
@@ -79,7 +89,8 @@ def aggregate(results: Results) -> dict[str, dict[str, dict[str, dict[str, Any]]
     """Label -> scenario -> key -> mean, std (ddof 0) and ci95 over seeds.
 
     Clusters have keys such as `accuracy:majority`. The mean of `settled` is the share of seeds that
-    settled. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged accuracies.
+    settled. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged accuracies. What
+    nodes got that did not train has keys such as `unseen_accuracy_all`.
     """
     table: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for (label, scenario), group in grouped(results).items():
@@ -113,6 +124,8 @@ def _spreads(group: Results) -> dict[str, dict[str, Any]]:
     for field in ("accuracy", "mse"):
         for name in cluster_names([{field: r.get(field)} for r in group]):
             keys[f"{field}:{name}"] = spread((r.get(field) or {}).get(name) for r in group)
+    for key in UNSEEN:
+        keys[f"unseen_{key}"] = spread((r.get("unseen") or {}).get(key) for r in group)
     keys["fair_accuracy_of_means"] = _fair_accuracy_of_means(keys)
     return keys
 
