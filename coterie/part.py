@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
@@ -29,6 +28,7 @@ from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
 from coterie.runtimes.lockstep import DirectExchange, FrameExchange
+from coterie.runtimes.models import write_models
 from coterie.runtimes.simulate import Simulated, simulation_of
 
 Metrics = dict[str, Any]
@@ -171,7 +171,7 @@ class PartRun:
             self.simulation.exchange.sent = sent  # an all-reduce is not training traffic
         self.seconds += time.perf_counter() - started
         if self.config.runtime.models:
-            self._write_models()
+            write_models(self.simulation.personal(), self._model_file)
         return self._results(self.rounds)
 
     def _save(self, done: int) -> None:
@@ -336,18 +336,11 @@ class PartRun:
             options_of(self.part.algorithm),
         )
 
-    def _write_models(self) -> None:
-        """Every node's personal model as a file of named tensors."""
-        n, layout = self.part.nodes.n, self.part.nodes.layout
-        for nodes, models in self.simulation.personal():
-            for key, row in zip(nodes.key.tolist(), models.cpu(), strict=True):
-                replica = self.part.replicas[key // n]
-                scenario = replica.scenario.replace(":", "-")
-                folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
-                named = {name: value.contiguous() for name, value in layout.unflatten(row).items()}
-                checkpoint.write_atomically(
-                    folder / f"node-{key % n}.safetensors", safetensors.torch.save(named)
-                )
+    def _model_file(self, key: int) -> Path:
+        replica, n = self.part.replicas[key // self.part.nodes.n], self.part.nodes.n
+        scenario = replica.scenario.replace(":", "-")
+        folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
+        return folder / f"node-{key % n}.safetensors"
 
 
 def _simulation(config: Config, part: Part) -> Simulated:

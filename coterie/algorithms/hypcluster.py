@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.algorithms.clustered import Choice, Chosen, average_each, choose, take
+from coterie.algorithms.clustered import Choice, Chosen, average_each, choose, losses, take
 from coterie.core import Cohort, Federated, Inbox, Listen, Nodes, Program, Send, algorithms
 from coterie.core.draws import WORD
 from coterie.errors import InputError
@@ -85,3 +85,6 @@ class HypCluster(Federated):
 
     def personal(self, state: Chosen, nodes: Nodes) -> Tensor:
         return take(state.models, choose(state.models, nodes, 0))
+
+    def head_losses(self, state: Chosen, nodes: Nodes) -> Tensor:
+        return losses(state.models, nodes, 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from coterie.algorithms.clustered import Choice, Chosen, average_each, choose, shares, take
+from coterie.algorithms.clustered import Choice, Chosen, average_each, choose, losses, shares, take
 from coterie.core import Cohort, Federated, Inbox, Listen, Nodes, Program, Send, algorithms
 from coterie.errors import InputError
 
@@ -100,3 +100,6 @@ class IFCA(Federated):
 
     def personal(self, state: Chosen, nodes: Nodes) -> Tensor:
         return take(state.models, choose(state.models, nodes, 0))
+
+    def head_losses(self, state: Chosen, nodes: Nodes) -> Tensor:
+        return losses(state.models, nodes, 0)
