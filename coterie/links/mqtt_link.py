@@ -94,6 +94,7 @@ class MqttLink(Link):
         self._last: tuple[bytes, Parcel] | None = None  # one frame goes to many peers
         self._packing = asyncio.Lock()
         self._refused: set[str] = set()
+        self._trouble: object = "it does not answer"
 
     async def open(self, receive: Receive) -> None:
         """Connect to the broker, subscribe, and greet everybody."""
@@ -109,14 +110,15 @@ class MqttLink(Link):
         for number, peer in self._peers.items():
             self._spawn(self._deliver(number, peer, receive), f"from {number}")
         try:
-            await asyncio.wait_for(ready, self.settings.start)
+            async with asyncio.timeout(self.settings.start):
+                await ready
         except (TimeoutError, InputError) as error:
             await self._stop()
             if isinstance(error, InputError):
                 raise
             where = f"{self._broker.host}:{self._broker.port}"
             raise InputError(
-                f"no broker at {where} after {self.settings.start:.0f} s; is it running?"
+                f"no broker at {where} after {self.settings.start:.0f} s: {self._trouble}"
             ) from None
 
     async def send(self, to: int, frame: bytes) -> None:
@@ -157,9 +159,10 @@ class MqttLink(Link):
         self._tasks.append(asyncio.create_task(work, name=f"mqtt {self._me}: {name}"))
 
     async def _stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while alive := [task for task in self._tasks if not task.done()]:
+            for task in alive:
+                task.cancel()  # again and again: see _publish
+            await asyncio.wait(alive, timeout=0.5)
         self._tasks.clear()
         if self._store is not None:
             await self._store.close()
@@ -212,6 +215,11 @@ class MqttLink(Link):
         topic = f"coterie/{self._run.hex()}/to/{number}/from/{self._me}"
         payload = encode(note, Route(self._run, self._me, number), self._seal)
         await client.publish(topic, payload, qos=1)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # wait_for of Python 3.11, inside the client, forgets a cancellation that comes
+            # together with its result
+            raise asyncio.CancelledError
 
     async def _leave(self) -> None:
         if self._client is None:
@@ -295,11 +303,13 @@ class MqttLink(Link):
                     if not ready.done():
                         ready.set_result(None)
                     await self._talk(client)
-            except Exception as error:  # whatever broke the connection, the next may hold
+            except Exception as broken:  # whatever it was, the next connection may hold
+                error = _first(broken)
                 known = refusal(error, self._broker)
                 if not ready.done() and known is not None:
                     ready.set_exception(known)
                     return
+                self._trouble = error
                 _LOG.warning("no connection to the broker, again in %.1f s: %s", pause, error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
@@ -340,6 +350,11 @@ class MqttLink(Link):
             await asyncio.sleep(_SWEEP)
             held = {parcel.url for peer in self._peers.values() for parcel in peer.lane.outbox.held}
             await store.sweep(held)
+
+
+def _first(error: Exception) -> Exception:
+    """What went wrong, out of the group that a TaskGroup makes of it."""
+    return _first(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error
 
 
 def _check(broker: Broker, identity: Identity | None) -> None:
