@@ -29,7 +29,7 @@ PASSWORD = "COTERIE_BROKER_PASSWORD"  # the environment variable that holds it
 _LOG = logging.getLogger(__name__)
 _QUIET = logging.getLogger("coterie.links.broker.client")  # the link itself says what happens
 _QUIET.setLevel(logging.CRITICAL + 1)
-_REFUSED = {128, 133, 134, 135, 138, 140, 149}  # reasons that waiting does not change
+_REFUSED = {132, 133, 134, 135, 138, 140, 149}  # reasons that waiting does not change
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from coterie.errors import InputError
 from coterie.links.broker import Bounds, Broker, refusal
 from coterie.links.lane import Intake, Lane, Outbox, Parcel
 from coterie.links.link import Link, Receive, Traffic
-from coterie.links.notes import Identity, Note, NoteError, Route, Seal, decode, encode
+from coterie.links.notes import Identity, Note, NoteError, Route, Seal, decode, encode, plain
 from coterie.links.store import Store, Stored, StoreError
 
 try:
@@ -82,7 +82,7 @@ class MqttLink(Link):
         settings: Settings | None = None,
     ) -> None:
         """`peers` maps ids to fingerprints of certificates (anything without an identity)."""
-        _check(broker, identity)
+        _check(broker, identity, peers.get(me, ""))
         self.traffic = Traffic()
         self.settings = settings or Settings()
         self._me, self._run, self._broker, self._store = me, run, broker, store
@@ -112,14 +112,15 @@ class MqttLink(Link):
         try:
             async with asyncio.timeout(self.settings.start):
                 await ready
-        except (TimeoutError, InputError) as error:
+        except TimeoutError:
             await self._stop()
-            if isinstance(error, InputError):
-                raise
             where = f"{self._broker.host}:{self._broker.port}"
             raise InputError(
                 f"no broker at {where} after {self.settings.start:.0f} s: {self._trouble}"
             ) from None
+        except BaseException:
+            await self._stop()
+            raise
 
     async def send(self, to: int, frame: bytes) -> None:
         """Queue a frame for a peer; large ones are in the store before this returns."""
@@ -357,8 +358,13 @@ def _first(error: Exception) -> Exception:
     return _first(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error
 
 
-def _check(broker: Broker, identity: Identity | None) -> None:
-    """Nothing leaves this machine unsigned or in plain text."""
+def _check(broker: Broker, identity: Identity | None, pin: str) -> None:
+    """Nothing leaves this machine unsigned or in plain text, nor with a key nobody expects."""
+    if identity is not None and pin and identity.fingerprint != plain(pin):
+        raise InputError(
+            f"the others expect a certificate with fingerprint {plain(pin)} from this peer; the one"
+            f" here has {identity.fingerprint}"
+        )
     if broker.loopback or (identity is not None and broker.tls is not None):
         return
     raise InputError(

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,12 +94,14 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[Mosquitto]:
         broker.kill()
 
 
-def password_lines(folder: Path, user: str, password: str) -> list[str]:
-    """Configuration that lets in one user."""
+def password_lines(folder: Path, passwords: Mapping[str, str]) -> list[str]:
+    """Configuration that lets in the users of this mapping."""
     if PASSWD is None:
         pytest.skip("no mosquitto_passwd on this machine: apt-get install mosquitto")
     path = folder / "passwords"
-    subprocess.run([PASSWD, "-c", "-b", str(path), user, password], check=True, timeout=_PATIENCE)
+    path.touch(mode=0o600)
+    for user, password in passwords.items():
+        subprocess.run([PASSWD, "-b", str(path), user, password], check=True, timeout=_PATIENCE)
     return ["allow_anonymous false", f"password_file {path}"]
 
 

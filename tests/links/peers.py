@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import hashlib
 import ipaddress
 import os
 from collections.abc import Awaitable, Callable, Coroutine
@@ -85,7 +84,7 @@ def write(name: str, folder: Path) -> tuple[Path, Path]:
 
 def fingerprint(name: str) -> str:
     """By which others know a peer."""
-    return hashlib.sha256(identity(name).certificate).hexdigest()
+    return identity(name).fingerprint
 
 
 @dataclass
@@ -126,6 +125,8 @@ class World:
     def peer(self, me: int, key: str | None = None, **other: Any) -> Peer:
         """A peer, not open yet; `key` names another identity than its own."""
         pins = {number: fingerprint(f"peer {number}") for number in range(self.size)}
+        if key is not None:
+            del pins[me]
         store = other.pop("store", self.store)
         made = Peer(
             MqttLink(

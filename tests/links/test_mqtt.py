@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,9 @@ from coterie.errors import InputError
 from coterie.links.broker import PASSWORD, Broker, embedded_broker, tls_context
 from coterie.links.mqtt_link import MqttLink, Settings
 from tests.links.mosquitto import free_port, mosquitto, needs_mosquitto, password_lines, tls_lines
-from tests.links.peers import World, finish, until, write
+from tests.links.peers import World, fingerprint, finish, identity, until, write
 
+PAGE = Path(__file__).parents[2] / "docs" / "mqtt.md"
 FRAMES = [bytes([number]) * number for number in range(1, 41)]
 LARGE = bytes(range(256)) * 1000  # bytes, above what goes inline
 
@@ -187,7 +189,33 @@ def test_users_and_passwords(tmp_path, monkeypatch):
             with pytest.raises(InputError, match="refuses user"):
                 await World(wrong).peer(0).open()
 
-    with mosquitto(tmp_path, *password_lines(tmp_path, "clinic", "secret")) as running:
+    with mosquitto(tmp_path, *password_lines(tmp_path, {"clinic": "secret"})) as running:
+        finish(check(running.port))
+
+
+@needs_mosquitto
+def test_the_access_list_of_the_documentation_lets_peers_talk_and_nobody_pretend(tmp_path):
+    listed = [line for line in PAGE.read_text().splitlines() if line.startswith("pattern ")]
+    (tmp_path / "acl").write_text("\n".join(listed) + "\n")
+    lines = [*password_lines(tmp_path, {"0": "a", "1": "b", "2": "c"}), f"acl_file {tmp_path}/acl"]
+
+    async def check(port: int):
+        users = [
+            Broker("127.0.0.1", port, *login) for login in (("0", "a"), ("1", "b"), ("2", "c"))
+        ]
+        worlds = [World(user, run=bytes(16), size=3) for user in users]
+        async with worlds[0], worlds[1], worlds[2]:
+            one, two = await worlds[0].peer(0).open(), await worlds[1].peer(1).open()
+            false = await worlds[2].peer(0).open()  # the login of 2, even with the key of 0
+            await one.send(1, b"true")
+            await false.send(1, b"false")
+            await until(lambda: false.link._client is not None)
+            await one.send(1, b"also true")
+            assert await two.has(2) == [b"true", b"also true"]
+            assert not false.link._peers[1].lane.met
+
+    assert len(listed) == 2
+    with mosquitto(tmp_path, *lines) as running:
         finish(check(running.port))
 
 
@@ -231,6 +259,12 @@ def test_no_broker_is_said_after_a_while():
             await world.peer(0).open()
 
     finish(check())
+
+
+def test_a_key_that_the_others_do_not_expect_is_said_at_the_start():
+    pins = {0: fingerprint("peer 1"), 1: fingerprint("peer 1")}
+    with pytest.raises(InputError, match="the others expect"):
+        MqttLink(0, bytes(16), pins, Broker("127.0.0.1", 1), identity("peer 0"))
 
 
 def test_nothing_leaves_the_machine_unsigned_or_in_plain_text():

@@ -117,9 +117,11 @@ def test_a_changed_byte_is_noticed(place, change):
     assert same(found, FRAME)  # an encoding of the same values
 
 
-def test_keys_are_read_from_files(tmp_path):
-    certificate, key = write("peer 0", tmp_path)
-    found = Identity.read(key, certificate)
-    assert found.certificate == identity("peer 0").certificate
-    with pytest.raises(InputError, match="cannot read"):
-        Identity.read(tmp_path / "none", certificate)
+def test_keys_are_read_from_pem(tmp_path):
+    certificate, key = (path.read_bytes() for path in write("peer 0", tmp_path))
+    assert Identity.of(key, certificate).fingerprint == fingerprint("peer 0")
+    other, _ = write("peer 1", tmp_path)
+    with pytest.raises(InputError, match="not that of the certificate"):
+        Identity.of(key, other.read_bytes())
+    with pytest.raises(InputError, match="not a key"):
+        Identity.of(b"nonsense", certificate)
