@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from coterie.errors import InputError
 from coterie.links.broker import PASSWORD, Broker, embedded_broker, tls_context
 from coterie.links.mqtt_link import MqttLink, Settings
-from tests.links.mosquitto import free_port, mosquitto, needs_mosquitto, password_lines, tls_lines
+from tests.links.mosquitto import mosquitto, needs_mosquitto, password_lines, tls_lines
 from tests.links.peers import World, fingerprint, finish, identity, until, write
 
 PAGE = Path(__file__).parents[2] / "docs" / "mqtt.md"
@@ -253,12 +254,14 @@ def test_the_embedded_broker_needs_nothing_installed_and_says_nothing(caplog, ca
 
 
 def test_no_broker_is_said_after_a_while():
-    async def check():
-        world = World(Broker("127.0.0.1", free_port()), settings=Settings(start=0.3))
+    async def check(port: int):
+        world = World(Broker("127.0.0.1", port), settings=Settings(start=0.3))
         with pytest.raises(InputError, match="no broker at"):
             await world.peer(0).open()
 
-    finish(check())
+    with socket.socket() as held:  # bound, but nobody listens
+        held.bind(("127.0.0.1", 0))
+        finish(check(held.getsockname()[1]))
 
 
 def test_a_key_that_the_others_do_not_expect_is_said_at_the_start():
