@@ -122,7 +122,17 @@ def _settled(results: Sequence[Mapping[str, Any]]) -> str:
         if result["settled"] is not None:
             counts.setdefault(shown(result), []).append(result["settled"])
     told = [f"{name} in {sum(flags)} of {len(flags)} seeds" for name, flags in counts.items()]
-    return f"Settled: {_list(told)}.{_stories(results)}" if told else ""
+    return f"Settled: {_list(told)}.{_restarts(results)}{_stories(results)}" if told else ""
+
+
+def _restarts(results: Sequence[Mapping[str, Any]]) -> str:
+    """Who was started again, because the true clusters said that it had not settled."""
+    again = [result for result in results if result.get("restarts")]
+    if not again:
+        return ""
+    names = [f"{shown(r)}, seed {r['seed']} ({r['restarts']} x)" for r in again]
+    after = again[0]["abandoned"][0]["round"]
+    return f" Started again with another seed, not settled after round {after}: {_list(names)}."
 
 
 def _stories(results: Sequence[Mapping[str, Any]]) -> str:

@@ -27,6 +27,7 @@ PLAIN = (
     "settled",
     "first_settled_round",
     "adjusted_rand_index",
+    "restarts",
     "train_seconds",
 )
 
@@ -61,6 +62,15 @@ class Metrics(BaseModel):
     fair_accuracy: float | None = None
 
 
+class Abandoned(BaseModel):
+    """A start that was given up because it had not settled after a round."""
+
+    seed: int
+    round: int
+    why: str
+    bytes_per_node: float | None = None
+
+
 class Result(Metrics):
     """One algorithm on one scenario with one seed."""
 
@@ -78,6 +88,8 @@ class Result(Metrics):
     first_settled_round: int | None = None
     adjusted_rand_index: float | None = None
     settlement: str | None = None  # when it settled, or why it did not
+    restarts: int = 0
+    abandoned: list[Abandoned] = []
     train_seconds: float | None = None
     parity_reason: str | None = None
     before_all_reduce: Metrics | None = None

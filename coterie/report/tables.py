@@ -95,7 +95,7 @@ def results_table(
 def seeds_table(results: Results, order: Sequence[str] = (), clusters: Sequence[str] = ()) -> Table:
     """One row for each (scenario, label, seed)."""
     columns = [c for c in _columns(results, clusters) if c.key != "bytes_per_node"]
-    extra = ["settled", "since round", "Rand index", "settlement", "before all-reduce"]
+    extra = ["settled", "since round", "Rand index", "settlement", "restarts", "before all-reduce"]
     rows = []
     for _, group in in_order(results, order):
         for result in group:
@@ -225,7 +225,11 @@ def _cell(column: Column, found: Mapping[str, Spread]) -> Cell:
 
 def _settled(group: Results) -> Cell:
     known = [result["settled"] for result in group if result.get("settled") is not None]
-    return Cell(f"{sum(known)}/{len(known)}", sum(known) / len(known)) if known else Cell(NOTHING)
+    if not known:
+        return Cell(NOTHING)
+    again = sum(1 for result in group if result.get("restarts"))
+    text = f"{sum(known)}/{len(known)}" + (f", {again} restarted" if again else "")
+    return Cell(text, sum(known) / len(known))
 
 
 def _choices(result: Mapping[str, Any]) -> list[Cell]:
@@ -236,6 +240,7 @@ def _choices(result: Mapping[str, Any]) -> list[Cell]:
         _number(result.get("first_settled_round"), "d"),
         _number(result.get("adjusted_rand_index"), ".2f"),
         Cell(result.get("settlement") or NOTHING),
+        _number(result.get("restarts") or None, "d"),
         _number(before, ".4f" if result["metric"] == "mse" else ".2f"),
     ]
 

@@ -49,6 +49,8 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "first_settled_round": (int, type(None)),
     "adjusted_rand_index": (*NUMBER, type(None)),
     "settlement": (str, type(None)),
+    "restarts": int,
+    "abandoned": list,
     "train_seconds": NUMBER,
     "parity_reason": (str, type(None)),
     "before_all_reduce": (dict, type(None)),
