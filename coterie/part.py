@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from coterie.data.holdings import Replica
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
+from coterie.metrics.records import records
 from coterie.runtimes import checkpoint
+from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
 from coterie.runtimes.lockstep import DirectExchange, FrameExchange
 from coterie.runtimes.simulate import Simulated, simulation_of
@@ -101,16 +103,20 @@ class PartRun:
             return finished
         first = self._begin()
         self.watch.part(self.part.name, first, self.rounds)
+        with drawing_ahead(self.part.nodes.population, self.rounds):
+            self._rounds(first)
+        results = self._end()
+        done = {"rounds": self.rounds, "results": results}
+        checkpoint.write_atomically(self._file("done.json"), json.dumps(done, indent=1).encode())
+        return results
+
+    def _rounds(self, first: int) -> None:
         for t in range(first, self.rounds):
             self._round(t)
             if self.watch.stop() and t + 1 < self.rounds:
                 self._save(t + 1)
                 self._evaluate(t + 1, "round")  # after the checkpoint: a resumed run forgets it
                 raise Stopped(self._results(t + 1))
-        results = self._end()
-        done = {"rounds": self.rounds, "results": results}
-        checkpoint.write_atomically(self._file("done.json"), json.dumps(done, indent=1).encode())
-        return results
 
     def _finished(self) -> list[Metrics] | None:
         """The results of a part that is done."""
@@ -229,9 +235,22 @@ class PartRun:
             where = {**self._where(replica), "round": done, "phase": phase}
             accuracies = np.full(n, np.nan) if mine is None else per_node(mine)
             self.journal.append(
-                _records(where, metrics, names, accuracies, loss[number], sent[number])
+                records(where, metrics, names, accuracies, loss[number], sent[number])
             )
+        if self.config.evaluate.heads:
+            self._note_heads(done, phase)
         self.watch.accuracy(self._mean_by_cluster())
+
+    def _note_heads(self, done: int, phase: str) -> None:
+        """Record how well every head does on the train data of each cluster's nodes."""
+        losses = self.simulation.head_losses()
+        if losses is None:
+            return
+        n, rows = self.part.nodes.n, losses.double().cpu().numpy()
+        for number, replica in enumerate(self.part.replicas):
+            where = {**self._where(replica), "round": done, "phase": phase}
+            names = list(self.part.clusters[number])
+            self.journal.append(_head_records(where, rows[number * n : (number + 1) * n], names))
 
     def _mean_by_cluster(self) -> dict[str, float]:
         """The mean of the latest metrics over replicas."""
@@ -279,21 +298,14 @@ class PartRun:
 
     def _settlement(self, number: int, done: int, history: list[Metrics]) -> Metrics:
         """Whether and when the choices settled, and how well they match the clusters."""
-        if self.choices is None:
-            return dict.fromkeys(settlement.KEYS)
-        names, choice = self.part.clusters[number], self.choices[number]
-        judge = settlement.judge_of(getattr(self.part.algorithm, "heads", 0), names)
-        mine = {**self._where(self.part.replicas[number])}
+        mine = self._where(self.part.replicas[number])
         changes = [r for r in history if mine.items() <= r.items() and r["round"] <= done]
-        rounds, choices = [r["round"] for r in changes], [r["choice"] for r in changes]
-        first = settlement.first_settled_round(choices, names, judge)
-        found = (
-            judge(choice, names),
-            None if first is None else rounds[first],
-            settlement.adjusted_rand_index(choice, names),
-            settlement.story(rounds, choices, names, judge),
+        return settlement.verdict(
+            [r["choice"] for r in changes],
+            [r["round"] for r in changes],
+            self.part.clusters[number],
+            options_of(self.part.algorithm),
         )
-        return dict(zip(settlement.KEYS, found, strict=True))
 
     def _write_models(self) -> None:
         """Every node's personal model as a file of named tensors."""
@@ -312,39 +324,24 @@ class PartRun:
 def make_simulation(config: Config, part: Part) -> Simulated:
     """The population of a part, ready to start."""
     n = part.nodes.n
-    if config.runtime.link == "direct":
+    if config.runtime.link != "memory":
         exchange = DirectExchange(n, len(part.replicas))
         return simulation_of(part.algorithm, [part.nodes], exchange)
     blocks = [part.nodes[row] for row in torch.arange(n).split(1)]
     return simulation_of(part.algorithm, blocks, FrameExchange(n))
 
 
-def _records(
-    where: dict[str, Any],
-    metrics: Metrics,
-    names: list[str],
-    accuracy: NDArray[np.float64],
-    loss: NDArray[np.float64],
-    sent: NDArray[np.int64],
-) -> list[Metrics]:
-    """The records of one evaluation of one replica: overall, by cluster, by node."""
-    cluster = np.array(names)
-    values = {"accuracy": accuracy, "loss": loss, "bytes": sent}
-    overall = {k: v for k, v in metrics.items() if not isinstance(v, dict | list)}
-    overall |= {"accuracy": metrics["accuracy_all"], "loss": _mean(loss), "bytes": _mean(sent)}
-    records = [{"kind": "overall", **where, **overall}]
+def options_of(algorithm: Algorithm) -> int:
+    """Among how many heads or models the nodes of an algorithm choose; 0: they do not."""
+    return int(getattr(algorithm, "heads", 0) or getattr(algorithm, "models", 0))
+
+
+def _head_records(
+    where: dict[str, Any], losses: NDArray[np.float64], names: list[str]
+) -> Iterator[Metrics]:
+    """The train loss of every head `[nodes, k]`: mean and deviation over each cluster's nodes."""
     for name in dict.fromkeys(names):
-        here = cluster == name
-        means = {key: _mean(value[here]) for key, value in values.items()}
-        records.append(
-            {"kind": "cluster", **where, "cluster": name, "nodes": int(here.sum()), **means}
-        )
-    for node, name in enumerate(names):
-        mine = {key: value[node] for key, value in values.items()}
-        records.append({"kind": "node", **where, "node": node, "cluster": name, **mine})
-    return [plain(record) for record in records]
-
-
-def _mean(values: NDArray[Any]) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
+        here = losses[np.array(names) == name]
+        for head, column in enumerate(here.T):
+            measured = {"loss": column.mean(), "std": column.std()}
+            yield plain({"kind": "head", **where, "cluster": name, "head": head, **measured})

@@ -15,7 +15,7 @@ import torch
 
 from coterie.config import Config
 from coterie.metrics import settlement
-from coterie.part import Metrics, Part, Stopped, Watch, make_simulation
+from coterie.part import Metrics, Part, Stopped, Watch, make_simulation, options_of
 from coterie.runtimes.checkpoint import write_atomically
 
 STEP = 123456  # what a new start adds to the seed, as in the thesis's runner
@@ -99,7 +99,7 @@ def _lost(config: Config, trial: Part, watch: Watch) -> dict[int, Metrics]:
     sent = simulation.exchange.sent.double().view(len(trial.replicas), -1).mean(1).tolist()
     lost = {}
     for place, names in enumerate(trial.clusters):
-        judge = settlement.judge_of(getattr(trial.algorithm, "heads", 0), names)
+        judge = settlement.judge_of(options_of(trial.algorithm), names)
         why = settlement.problems(choices[place], names, judge)
         if why:
             seed = trial.nodes.population.seeds[place]

@@ -136,8 +136,10 @@ class Facade(Algorithm):
 
     def best(self, state: FacadeState, nodes: Nodes) -> Tensor:
         """The head with the lowest loss on all the node's train data."""
-        losses = nodes.head_losses(state.core, state.heads, 0)
-        return pick_lowest(losses, nodes.draw("best head", 0, self.heads))
+        return pick_lowest(self.head_losses(state, nodes), nodes.draw("best head", 0, self.heads))
+
+    def head_losses(self, state: FacadeState, nodes: Nodes) -> Tensor:
+        return nodes.head_losses(state.core, state.heads, 0)
 
     def mix_heads(self, heads: Tensor, inbox: Inbox) -> Tensor:
         """Each head averaged with the heard heads of the same index."""

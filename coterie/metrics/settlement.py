@@ -7,6 +7,7 @@ cluster. Nothing is settled before everybody has chosen.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,6 +57,26 @@ def first_settled_round(
         return None
     bad = np.flatnonzero(~good)
     return int(bad[-1]) + 1 if bad.size else 0
+
+
+def verdict(
+    choices: Sequence[Sequence[int]], rounds: Sequence[int], cluster: Sequence[str], heads: int
+) -> dict[str, Any]:
+    """Whether and when rows of choices settled, and how well the last matches the clusters.
+
+    `rounds` are those of the rows; no rows: the algorithm does not choose.
+    """
+    if not len(choices):
+        return dict.fromkeys(KEYS)
+    judge = judge_of(heads, cluster)
+    first = first_settled_round(choices, cluster, judge)
+    found = (
+        judge(choices[-1], cluster),
+        None if first is None else rounds[first],
+        adjusted_rand_index(choices[-1], cluster),
+        story(rounds, choices, cluster, judge),
+    )
+    return dict(zip(KEYS, found, strict=True))
 
 
 def adjusted_rand_index(choice_row: ArrayLike, cluster: ArrayLike) -> float:
