@@ -227,6 +227,11 @@ class Config(Section):
                 f"evaluate.restart: expected a round before the last, {self.experiment.rounds}, "
                 f"got {self.evaluate.restart}"
             )
+        if self.evaluate.restart and self.runtime.engine == "peer":
+            raise ValueError(
+                "evaluate.restart: real peers do not know the true clusters that would decide; "
+                "use 0, or simulate"
+            )
         return self
 
     @model_validator(mode="wrap")  # the last one, so that it sees the errors of all

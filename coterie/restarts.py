@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from coterie.config import Config
+from coterie.core.drawing import Drawing
 from coterie.metrics import settlement
 from coterie.part import Metrics, Part, Stopped, Watch, make_simulation, options_of
 from coterie.runtimes.checkpoint import write_atomically
@@ -43,7 +44,7 @@ def reseeded(part: Part, abandoned: Abandoned) -> Part:
         replica.seed + STEP * len(starts)
         for replica, starts in zip(part.replicas, abandoned, strict=True)
     )
-    nodes = replace(part.nodes, population=replace(population, seeds=seeds, drawn={}))
+    nodes = replace(part.nodes, population=replace(population, seeds=seeds, drawing=Drawing()))
     return replace(part, nodes=nodes, abandoned=tuple(tuple(starts) for starts in abandoned))
 
 
@@ -52,7 +53,7 @@ def only(part: Part, replicas: Sequence[int]) -> Part:
     n = part.nodes.n
     rows = torch.cat([torch.arange(n) + r * n for r in replicas])
     seeds = tuple(part.nodes.population.seeds[r] for r in replicas)
-    population = replace(part.nodes.population, seeds=seeds, drawn={})
+    population = replace(part.nodes.population, seeds=seeds, drawing=Drawing())
     return replace(
         part,
         nodes=replace(part.nodes[rows], population=population, key=torch.arange(len(rows))),

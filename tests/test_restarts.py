@@ -14,6 +14,7 @@ import coterie
 from coterie import restarts
 from coterie.core import Algorithm
 from coterie.part import Stopped, Watch
+from coterie.peers.choose import choose
 from coterie.restarts import STEP
 from coterie.run import make_parts, prepare
 
@@ -171,3 +172,8 @@ def test_the_report_says_who_was_restarted(tmp_path):
 def test_a_restart_comes_before_the_end():
     with pytest.raises(coterie.InputError, match=r"evaluate\.restart: expected a round before the"):
         config_of(rounds=2, restart=2)
+
+
+def test_real_peers_cannot_be_restarted():
+    with pytest.raises(coterie.InputError, match="real peers do not know the true clusters"):
+        choose(config_of())
