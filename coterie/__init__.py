@@ -9,15 +9,22 @@ if typing.TYPE_CHECKING:
     from coterie.algorithms import (
         DAC,
         DPSGD,
+        IFCA,
         DePRL,
         DisPFL,
         EpidemicLearning,
         Facade,
         FedAvg,
+        FedOpt,
+        FedProx,
+        FedRep,
+        FedSGD,
         Gossip,
+        HypCluster,
         Local,
         Oracle,
         RandomPeers,
+        Scaffold,
     )
     from coterie.config import Config
     from coterie.core import (
@@ -44,6 +51,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DAC",
     "DPSGD",
+    "IFCA",
     "Algorithm",
     "Cohort",
     "Config",
@@ -52,9 +60,14 @@ __all__ = [
     "EpidemicLearning",
     "Facade",
     "FedAvg",
+    "FedOpt",
+    "FedProx",
+    "FedRep",
+    "FedSGD",
     "Federated",
     "Fetch",
     "Gossip",
+    "HypCluster",
     "Inbox",
     "InputError",
     "Listen",
@@ -62,6 +75,7 @@ __all__ = [
     "Nodes",
     "Oracle",
     "RandomPeers",
+    "Scaffold",
     "Send",
     "State",
     "algorithms",
@@ -73,9 +87,10 @@ __all__ = [
 ]
 
 _HOMES = {  # the module of each public name, imported when the name is first used
-    **dict.fromkeys(["DAC", "DPSGD", "DePRL", "DisPFL", "Facade"], "coterie.algorithms"),
-    "EpidemicLearning": "coterie.algorithms",
-    **dict.fromkeys(["FedAvg", "Gossip", "Local", "Oracle", "RandomPeers"], "coterie.algorithms"),
+    **dict.fromkeys(["DAC", "DPSGD", "DePRL", "DisPFL", "EpidemicLearning"], "coterie.algorithms"),
+    **dict.fromkeys(["Facade", "FedAvg", "FedOpt", "FedProx", "FedRep"], "coterie.algorithms"),
+    **dict.fromkeys(["FedSGD", "Gossip", "HypCluster", "IFCA", "Local"], "coterie.algorithms"),
+    **dict.fromkeys(["Oracle", "RandomPeers", "Scaffold"], "coterie.algorithms"),
     **dict.fromkeys(["Algorithm", "Cohort", "Federated", "Fetch", "Inbox"], "coterie.core"),
     **dict.fromkeys(["Listen", "Nodes", "Send", "State", "mean"], "coterie.core"),
     **dict.fromkeys(["mix", "regular"], "coterie.core"),

@@ -26,6 +26,7 @@ class Work:
     correction: Tensor | None = None  # [m, P] added to every gradient (SCAFFOLD)
     proximal: float = 0.0  # strength of the pull towards `anchor` (FedProx)
     anchor: Tensor | None = None  # [m, P]; None: the parameters the call started from
+    once: bool = False  # the numbers of rows and samples will hardly come again: capture nothing
 
 
 @dataclass(frozen=True)

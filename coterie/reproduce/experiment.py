@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie import config as configuration
 from coterie.changes import INSTEAD
-from coterie.config import Config, Section, explain
+from coterie.config import Config, explain
 from coterie.errors import InputError, unknown
+from coterie.tables import Section
 
 Number = float | tuple[float, float]  # a value, or a value and its spread over seeds
 Kind = Literal[

@@ -52,8 +52,10 @@ class StackedEngine(Engine):
         return initial_rows(self.build, self.layout, seeds).to(self.device, self.dtype)
 
     def train(self, params: Tensor, work: Work) -> Tensor:
+        most = max(self.samples_at_once // max(work.batch, 1), 1)
         after = [
-            self._train_chunk(params[rows], rows_of(work, rows)) for rows in self._chunks(params)
+            self._train_chunk(params[rows], rows_of(work, rows))
+            for rows in self._chunks(params, most)
         ]
         return torch.cat(after) if after else params
 
@@ -87,8 +89,9 @@ class StackedEngine(Engine):
     def _batch(self, rows: int) -> int:
         return max(1, self.samples_at_once // max(rows, 1))
 
-    def _chunks(self, params: Tensor) -> list[slice]:
-        return [slice(i, i + self.chunk) for i in range(0, len(params), self.chunk)]
+    def _chunks(self, params: Tensor, most: int | None = None) -> list[slice]:
+        size = min(self.chunk, most or self.chunk)
+        return [slice(i, i + size) for i in range(0, len(params), size)]
 
     def _train_chunk(self, params: Tensor, work: Work) -> Tensor:
         steps = int(work.steps.max()) if len(work.steps) else 0
@@ -105,7 +108,7 @@ class StackedEngine(Engine):
 
     def _program(self, params: Tensor, work: Work) -> _Steps:
         """The steps of this kind of work; on a GPU captured once and replayed."""
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" or work.once:
             return _Steps(self, len(params), work)
         part = None if work.part is None else (work.part.start, work.part.stop)
         pulls = (work.correction is not None, work.proximal)
@@ -273,6 +276,7 @@ def rows_of(work: Work, rows: slice) -> Work:
         correction=None if work.correction is None else work.correction[rows],
         proximal=work.proximal,
         anchor=None if work.anchor is None else work.anchor[rows],
+        once=work.once,
     )
 
 

@@ -137,7 +137,7 @@ def literal_row(nodes: Nodes, params: Tensor, case: Case, row: int) -> Tensor:
     anchor = {name: p.detach().clone() for name, p in moving.items()}
     pull = layout.unflatten(correction_like(params)[row]) if "correction" in case.extra else {}
     optimizer = torch_optimizer(world, list(moving.values()))
-    steps, batch = int(nodes._steps(None, None)[row]), world.work.batch
+    steps, batch = int(nodes.steps()[row]), world.work.batch
     pick = torch.tensor([row])
     ids = nodes.train_data[pick].shuffled(
         nodes.seed[pick], nodes.ids[pick], 1, "train", steps * batch
