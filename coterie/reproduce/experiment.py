@@ -32,9 +32,7 @@ class PaperTable(Section):
     source: str  # where in the paper
     keys: list[str]  # of the aggregate, such as "accuracy:minority"; the columns of `values`
     values: dict[str, dict[str, list[Number]]]  # the paper's row -> scenario -> a value a key
-    rows: dict[str, str] = Field(
-        default_factory=dict
-    )  # our label -> the paper's row it is held against
+    rows: dict[str, str] = Field(default_factory=dict)  # our label -> the paper's row beside it
     tolerance: dict[str, float] = Field(default_factory=dict)  # by key: what is no difference
 
     def row_of(self, label: str) -> str:
