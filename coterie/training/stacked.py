@@ -14,6 +14,7 @@ from torch.func import functional_call, grad, vmap
 from coterie.core.engine import Engine, Scores, Work, rows_memory
 from coterie.core.params import Layout
 from coterie.core.samples import Pool, Samples
+from coterie.training.buckets import Sizes, padded, padded_work
 from coterie.training.optimizers import Optimizer
 from coterie.training.task import Named, Task, initial_rows
 
@@ -32,6 +33,7 @@ class StackedEngine(Engine):
     row_bytes: int  # memory of one row while it trains
     sample_shape: tuple[int, ...]
     captured: dict[Any, _Steps] = field(default_factory=dict)
+    sizes: Sizes = field(default_factory=Sizes)
 
     def __post_init__(self) -> None:
         self.learner = self.task.template().to(self.device, self.dtype).train()
@@ -45,6 +47,9 @@ class StackedEngine(Engine):
     def memory(self, rows: int) -> int:
         return min(rows, self.chunk) * self.row_bytes + rows_memory(self.layout, rows)
 
+    def expect(self, rows: int) -> None:
+        self.sizes.expect(rows)
+
     def release(self) -> None:
         self.captured.clear()
 
@@ -52,9 +57,8 @@ class StackedEngine(Engine):
         return initial_rows(self.build, self.layout, seeds).to(self.device, self.dtype)
 
     def train(self, params: Tensor, work: Work) -> Tensor:
-        after = [
-            self._train_chunk(params[rows], rows_of(work, rows)) for rows in self._chunks(params)
-        ]
+        fitted = self._train_fitted if self.device.type == "cuda" else self._train_chunk
+        after = [fitted(params[rows], rows_of(work, rows)) for rows in self._chunks(params)]
         return torch.cat(after) if after else params
 
     def losses(self, params: Tensor, samples: Samples, ids: Tensor, real: Tensor) -> Tensor:
@@ -82,6 +86,11 @@ class StackedEngine(Engine):
 
     def _chunks(self, params: Tensor) -> list[slice]:
         return [slice(i, i + self.chunk) for i in range(0, len(params), self.chunk)]
+
+    def _train_fitted(self, params: Tensor, work: Work) -> Tensor:
+        """Train a chunk with as many rows as one capture has."""
+        size = self.sizes.of(len(params), self.chunk)
+        return self._train_chunk(padded(params, size), padded_work(work, size))[: len(params)]
 
     def _train_chunk(self, params: Tensor, work: Work) -> Tensor:
         steps = int(work.steps.max()) if len(work.steps) else 0
