@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from coterie.data.holdings import Replica
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
+from coterie.metrics.records import records
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
@@ -233,9 +234,22 @@ class PartRun:
             where = {**self._where(replica), "round": done, "phase": phase}
             accuracies = np.full(n, np.nan) if mine is None else per_node(mine)
             self.journal.append(
-                _records(where, metrics, names, accuracies, loss[number], sent[number])
+                records(where, metrics, names, accuracies, loss[number], sent[number])
             )
+        if self.config.evaluate.heads:
+            self._note_heads(done, phase)
         self.watch.accuracy(self._mean_by_cluster())
+
+    def _note_heads(self, done: int, phase: str) -> None:
+        """Record how well every head does on the train data of each cluster's nodes."""
+        losses = self.simulation.head_losses()
+        if losses is None:
+            return
+        n, rows = self.part.nodes.n, losses.double().cpu().numpy()
+        for number, replica in enumerate(self.part.replicas):
+            where = {**self._where(replica), "round": done, "phase": phase}
+            names = list(self.part.clusters[number])
+            self.journal.append(_head_records(where, rows[number * n : (number + 1) * n], names))
 
     def _mean_by_cluster(self) -> dict[str, float]:
         """The mean of the latest metrics over replicas."""
@@ -280,19 +294,14 @@ class PartRun:
 
     def _settlement(self, number: int, done: int, history: list[Metrics]) -> Metrics:
         """Whether and when the choices settled, and how well they match the clusters."""
-        if self.choices is None:
-            return {"settled": None, "first_settled_round": None, "adjusted_rand_index": None}
-        names, choice = self.part.clusters[number], self.choices[number]
-        spare = getattr(self.part.algorithm, "heads", 0) > len(set(names))
-        judge = settlement.unshared if spare else settlement.settled
-        mine = {**self._where(self.part.replicas[number])}
+        mine = self._where(self.part.replicas[number])
         changes = [r for r in history if mine.items() <= r.items() and r["round"] <= done]
-        first = settlement.first_settled_round([r["choice"] for r in changes], names, judge)
-        return {
-            "settled": judge(choice, names),
-            "first_settled_round": None if first is None else changes[first]["round"],
-            "adjusted_rand_index": settlement.adjusted_rand_index(choice, names),
-        }
+        return settlement.verdict(
+            [r["choice"] for r in changes],
+            [r["round"] for r in changes],
+            self.part.clusters[number],
+            options_of(self.part.algorithm),
+        )
 
     def _write_models(self) -> None:
         """Every node's personal model as a file of named tensors."""
@@ -310,39 +319,24 @@ class PartRun:
 
 def _simulation(config: Config, part: Part) -> Simulated:
     n = part.nodes.n
-    if config.runtime.link == "direct":
+    if config.runtime.link != "memory":
         exchange = DirectExchange(n, len(part.replicas))
         return simulation_of(part.algorithm, [part.nodes], exchange)
     blocks = [part.nodes[row] for row in torch.arange(n).split(1)]
     return simulation_of(part.algorithm, blocks, FrameExchange(n))
 
 
-def _records(
-    where: dict[str, Any],
-    metrics: Metrics,
-    names: list[str],
-    accuracy: NDArray[np.float64],
-    loss: NDArray[np.float64],
-    sent: NDArray[np.int64],
-) -> list[Metrics]:
-    """The records of one evaluation of one replica: overall, by cluster, by node."""
-    cluster = np.array(names)
-    values = {"accuracy": accuracy, "loss": loss, "bytes": sent}
-    overall = {k: v for k, v in metrics.items() if not isinstance(v, dict)}
-    overall |= {"accuracy": metrics["accuracy_all"], "loss": _mean(loss), "bytes": _mean(sent)}
-    records = [{"kind": "overall", **where, **overall}]
+def options_of(algorithm: Algorithm) -> int:
+    """Among how many heads or models the nodes of an algorithm choose; 0: they do not."""
+    return int(getattr(algorithm, "heads", 0) or getattr(algorithm, "models", 0))
+
+
+def _head_records(
+    where: dict[str, Any], losses: NDArray[np.float64], names: list[str]
+) -> Iterator[Metrics]:
+    """The train loss of every head `[nodes, k]`: mean and deviation over each cluster's nodes."""
     for name in dict.fromkeys(names):
-        here = cluster == name
-        means = {key: _mean(value[here]) for key, value in values.items()}
-        records.append(
-            {"kind": "cluster", **where, "cluster": name, "nodes": int(here.sum()), **means}
-        )
-    for node, name in enumerate(names):
-        mine = {key: value[node] for key, value in values.items()}
-        records.append({"kind": "node", **where, "node": node, "cluster": name, **mine})
-    return [plain(record) for record in records]
-
-
-def _mean(values: NDArray[Any]) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
+        here = losses[np.array(names) == name]
+        for head, column in enumerate(here.T):
+            measured = {"loss": column.mean(), "std": column.std()}
+            yield plain({"kind": "head", **where, "cluster": name, "head": head, **measured})

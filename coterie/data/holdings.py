@@ -83,6 +83,22 @@ def deal(
     )
 
 
+def own(dataset: Dataset, node: int, cluster: int, seed: int, plan: Plan) -> Holdings:
+    """What a node has that brings its own data set: all of it, less what is held out."""
+    rows = np.arange(len(dataset.train))
+    held = _held_out(rows, seed, node, plan.holdout)
+    train, test = (
+        make_pool(dataset, make_views(part, [()], s))
+        for s, part in enumerate((dataset.train, dataset.test))
+    )
+    return Holdings(
+        train=_samples(train, [rows[~held]]),
+        valid=_samples(train, [rows[held]]),
+        test=_samples(test, [_some(len(dataset.test), plan.test_samples)]),
+        cluster=torch.tensor([cluster]),
+    )
+
+
 def _members(replica: Replica) -> np.ndarray:
     """The cluster of every node id, in a random order of the seed."""
     ranked = np.repeat(np.arange(len(replica.counts)), replica.counts)

@@ -1,4 +1,4 @@
-"""Frames: how rows travel between peers. Sizes are checked before anything is built.
+"""Frames: how rows travel between peers. Sizes and schema are checked before anything is built.
 
     b"COT1" | header length (4 bytes) | body length (8) | header (msgpack) | body (safetensors)
 
@@ -7,6 +7,7 @@ Numbers in the header have a fixed width, so that the size of a frame depends on
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +39,10 @@ _DTYPES = {
     )
 }
 
+_VALUES = struct.Struct("<Q")  # safetensors: how long the description before the values is
+
 Schema = tuple[tuple[str, str, tuple[int, ...]], ...]  # name, type, shape
+ANY = -1  # rows of an expected schema whose number is not known in advance
 
 
 class WireError(ValueError):
@@ -52,11 +56,26 @@ class Limits:
     header: int = 64 << 10  # bytes
     body: int = 1 << 30  # bytes
     tensors: int = 64
+    tensor: int = 1 << 30  # bytes of one tensor
 
     @property
     def frame(self) -> int:
         """Bytes of the largest frame."""
         return _PRELUDE.size + self.header + self.body
+
+    @classmethod
+    def for_schema(cls, *schemas: Schema) -> Limits:
+        """What frames of these schemas need, and control frames; rows must be numbers here."""
+        tensors = [entry for schema in schemas for entry in schema]
+        words = max((_words(schema) for schema in schemas), default=0)
+        values = max((sum(map(_bytes, schema)) for schema in schemas), default=0)
+        header = max(4 << 10, words)
+        return cls(
+            header=header,
+            body=max(64 << 10, header + values + _VALUES.size),
+            tensors=max([8, *map(len, schemas)]),
+            tensor=max([64 << 10, *map(_bytes, tensors)]),
+        )
 
 
 @dataclass(frozen=True)
@@ -125,12 +144,52 @@ def peek(data: bytes, limits: Limits | None = None) -> Header:
     return Header(header["run"], t, superstep, sender, header["kind"], schema)
 
 
-def decode(data: bytes, limits: Limits | None = None) -> Frame:
+def decode(data: bytes, limits: Limits | None = None, expected: Schema | None = None) -> Frame:
     """The frame in these bytes; WireError where they are not exactly one valid frame."""
     limits = limits or Limits()
     head = peek(data, limits)
-    rows = _rows(_cut(data, limits)[1], head.schema)
+    if expected is not None:
+        check(head, expected)
+    rows = _rows(_cut(data, limits)[1], head.schema, limits)
     return Frame(head.run, head.round, head.superstep, head.sender, head.kind, rows)
+
+
+def check(frame: Frame | Header, expected: Schema) -> None:
+    """WireError unless a frame has the names, types and shapes that are expected of it.
+
+    `ANY` as the first number of an expected shape stands for any number of rows.
+    """
+    schema = frame.schema if isinstance(frame, Header) else schema_of(frame.rows)
+    found = {name: (dtype, shape) for name, dtype, shape in schema}
+    if set(found) != {name for name, _, _ in expected}:
+        want = ", ".join(name for name, _, _ in expected)
+        raise WireError(f"a frame has the names {', '.join(found)!r:.200}, not {want!r}")
+    for name, dtype, shape in expected:
+        if found[name][0] != dtype or not _fits(found[name][1], shape):
+            got = f"{found[name][0]} {list(found[name][1])}"
+            raise WireError(f"{name!r} is {got} in a frame, not {dtype} {list(shape)}")
+
+
+def finite(frame: Frame) -> None:
+    """WireError if a frame holds a number that is not finite: it would spread to everybody."""
+    for name, rows in frame.rows.items():
+        if rows.is_floating_point() and not bool(torch.isfinite(rows).all()):
+            raise WireError(f"{name!r} holds NaN or infinity")
+
+
+def _fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    if expected[:1] == (ANY,):
+        return len(shape) == len(expected) and shape[1:] == expected[1:]
+    return shape == expected
+
+
+def _bytes(entry: tuple[str, str, tuple[int, ...]]) -> int:
+    return math.prod(entry[2]) * _DTYPES[entry[1]].itemsize  # of Python numbers: no overflow
+
+
+def _words(schema: Schema) -> int:
+    """Bytes that describe a schema at most, in the header as in the body."""
+    return 256 + sum(256 + 6 * len(name.encode()) for name, _, _ in schema)
 
 
 def _cut(data: bytes, limits: Limits) -> tuple[bytes, memoryview]:
@@ -171,10 +230,13 @@ def _header(data: bytes) -> dict[str, Any]:
 def _schema(entries: list[Any], limits: Limits) -> Schema:
     if len(entries) > limits.tensors:
         raise WireError(f"{len(entries)} tensors in one frame; at most {limits.tensors}")
-    return tuple(_entry(entry) for entry in entries)
+    schema = tuple(_entry(entry, limits) for entry in entries)
+    if len({name for name, _, _ in schema}) < len(schema):
+        raise WireError("two tensors of a frame have the same name")
+    return schema
 
 
-def _entry(entry: Any) -> tuple[str, str, tuple[int, ...]]:
+def _entry(entry: Any, limits: Limits) -> tuple[str, str, tuple[int, ...]]:
     if not isinstance(entry, list) or len(entry) != 3:
         raise WireError("a schema entry is not (name, type, shape)")
     name, dtype, shape = entry
@@ -184,14 +246,18 @@ def _entry(entry: Any) -> tuple[str, str, tuple[int, ...]]:
         raise WireError(f"the type of {name!r:.40} is unknown: {dtype!r:.40}")
     if len(shape) > 8 or any(type(size) is not int or size < 0 for size in shape):
         raise WireError(f"the shape of {name!r:.40} is malformed")
+    solid = tuple(max(size, 1) for size in shape)  # no rows of impossible length either
+    if (size := _bytes((name, dtype, solid))) > limits.tensor:
+        raise WireError(f"{name!r:.40} would take {size} bytes; at most {limits.tensor}")
     return name, dtype, tuple(shape)
 
 
-def _rows(body: memoryview, schema: Schema) -> dict[str, Tensor]:
+def _rows(body: memoryview, schema: Schema, limits: Limits) -> dict[str, Tensor]:
     if not schema:
         if len(body):
             raise WireError("a frame without schema has a body")
         return {}
+    _check_values(body, schema, limits)
     try:
         rows = safetensors.torch.load(bytes(body))
     except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
@@ -202,6 +268,21 @@ def _rows(body: memoryview, schema: Schema) -> dict[str, Tensor]:
     if found != {name: (dtype, shape) for name, dtype, shape in schema}:
         raise WireError("the body does not hold what the schema says")
     return {name: rows[name] for name, _, _ in schema}
+
+
+def _check_values(body: memoryview, schema: Schema, limits: Limits) -> None:
+    """Whether a body has as many bytes of values as the schema says, before it is parsed."""
+    if len(body) < _VALUES.size:
+        raise WireError(f"unreadable body: it has {len(body)} bytes")
+    (words,) = _VALUES.unpack_from(body)
+    values = len(body) - _VALUES.size - words
+    if values < 0 or words > limits.header:
+        raise WireError(f"unreadable body: {words} of its {len(body)} bytes describe it")
+    wanted = sum(map(_bytes, schema))
+    if values != wanted:
+        raise WireError(
+            f"the body does not hold what the schema says: {values} bytes instead of {wanted}"
+        )
 
 
 @lru_cache(maxsize=256)

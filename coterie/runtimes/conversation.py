@@ -23,6 +23,7 @@ from coterie.runtimes.roll import Place, Roll
 
 Post = Callable[[int, bytes], None]  # to whom, and the frame
 DATA = ("send", "offer", "ask")  # kinds that are the algorithm's traffic
+SHARING = SUPERSTEPS - 1  # in which a server's state goes to its clients; no training traffic
 CHATTY = 20  # rejected frames of one peer that are all logged; after these, ever fewer
 ROUNDS = 8  # that a hello names at most
 
@@ -92,9 +93,15 @@ class Conversation:
         """Where this peer is."""
         return self.box.place
 
+    def await_start(self, rounds: tuple[int, ...]) -> None:
+        """Say hello to everybody, and to whoever comes: these rounds can be resumed here."""
+        self.rounds = rounds[-ROUNDS:]
+        self.box.await_start(self.rounds)
+        self.hello(self.roll.entries)
+
     def hello(self, to: Iterable[int]) -> None:
         """Say that this peer is here, and which rounds it can resume."""
-        rounds = torch.tensor(self.rounds[-ROUNDS:], dtype=torch.int64)
+        rounds = torch.tensor(self.rounds, dtype=torch.int64)
         self._tell("hello", to, {"life": torch.tensor([self.life]), "rounds": rounds})
 
     def begin(self, t: int) -> None:
@@ -182,8 +189,8 @@ class Conversation:
             self._post(kind, peer, data, where or self.place)
 
     def _post(self, kind: str, to: int, data: bytes, where: Place) -> None:
-        training = where[0] < self.bounds.rounds  # a final all-reduce is no training traffic
-        self.sent[kind if training or kind not in DATA else "final"] += len(data)
+        training = where[0] < self.bounds.rounds and where[1] < SHARING
+        self.sent[kind if training or kind not in DATA else "other"] += len(data)
         self.post(to, data)
 
     def _reach(self, peer: int) -> None:

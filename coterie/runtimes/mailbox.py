@@ -25,6 +25,7 @@ class Mailbox:
         self.ahead = ahead
         self.share = ahead // max(peers, 1)
         self.place: Place = (0, 0)
+        self.furthest = window  # round
         self.frames: dict[tuple[Place, str], dict[int, bytes]] = {}
         self.held: dict[int, int] = {}  # bytes by sender
 
@@ -32,7 +33,7 @@ class Mailbox:
         """Keep a frame; Late where its superstep is over, WireError where it must not come."""
         if place < self.place:
             raise Late
-        if place[0] > self.place[0] + self.window or not 0 <= place[1] < SUPERSTEPS:
+        if place[0] > self.furthest or not 0 <= place[1] < SUPERSTEPS:
             raise WireError(f"round {place[0]}, superstep {place[1]} is too far ahead")
         if sender in self.frames.get((place, kind), ()):
             raise WireError(f"a second {kind!r} of one superstep")
@@ -53,9 +54,15 @@ class Mailbox:
             self.held[sender] -= len(data)
         return dict(sorted(found.items()))
 
+    def await_start(self, rounds: tuple[int, ...]) -> None:
+        """Take frames of all rounds at which the run may begin."""
+        self.place = (min(rounds, default=0), 0)
+        self.furthest = max(rounds, default=0) + self.window
+
     def advance(self, place: Place) -> list[tuple[Place, int]]:
         """Come to a later superstep; drops what is of earlier ones, and tells who asked there."""
         self.place = max(self.place, place)
+        self.furthest = self.place[0] + self.window
         asked = []
         for when, kind in [key for key in self.frames if key[0] < self.place]:
             dropped = self.take(when, kind)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
-from torch import Tensor
 
 from coterie.core.messages import (
     Fetch,
@@ -21,11 +21,9 @@ from coterie.core.messages import (
 )
 from coterie.core.nodes import Nodes
 from coterie.links import wire
-from coterie.links.wire import WireError
+from coterie.links.wire import Schema, WireError
 from coterie.runtimes.lockstep import merge
 from coterie.runtimes.roll import Place
-
-Shape = dict[str, tuple[str, tuple[int, ...]]]  # name -> type, sizes after the first axis
 
 
 def pack(message: Message, nodes: Nodes, run: bytes, place: Place) -> bytes | None:
@@ -54,58 +52,41 @@ def unpack(
     message: Message, nodes: Nodes, letters: Mapping[int, bytes], limits: wire.Limits
 ) -> tuple[Inbox, dict[int, str]]:
     """The inbox made of the frames of each sender, and why some of them were left out."""
-    rows: dict[int, dict[str, Tensor]] = {}
+    expected = _expected(message) or _most_common(letters.values(), limits)
+    parts: list[Heard] = []
     faults: dict[int, str] = {}
-    for sender, data in letters.items():
+    for sender, data in sorted(letters.items()):
         try:
-            rows[sender] = _checked_rows(wire.decode(data, limits))
+            parts.append(_heard(sender, wire.decode(data, limits, expected), nodes.device))
         except WireError as error:
             faults[sender] = str(error)
-    expected = _expected(message, list(rows.values()))
-    single = isinstance(message, Fetch) or (isinstance(message, Send) and message.sender is None)
-    for sender in list(rows):
-        if fault := _misfit(rows[sender], expected, single):
-            faults[sender] = fault
-            del rows[sender]
-    parts = [_heard(sender, found, nodes.device) for sender, found in sorted(rows.items())]
     return deliver(message, nodes.key, merge(parts), nodes.n), faults
 
 
-def _checked_rows(frame: wire.Frame) -> dict[str, Tensor]:
-    rows = dict(frame.rows)
-    if any(not row.ndim for row in rows.values()):
-        raise WireError("a tensor without a first axis")
-    if len({len(row) for row in rows.values()}) != 1:
-        raise WireError("tensors of different lengths, or none")
-    for name, row in rows.items():
-        if row.is_floating_point() and not bool(row.isfinite().all()):
-            raise WireError(f"{name!r:.40} holds values that are not finite")
-    return rows
-
-
-def _shape(rows: Mapping[str, Tensor]) -> Shape:
-    return {name: (str(row.dtype), tuple(row.shape[1:])) for name, row in rows.items()}
-
-
-def _expected(message: Message, came: list[dict[str, Tensor]]) -> Shape | None:
-    """What rows have to look like; a listener that does not say it takes what most peers sent."""
+def _expected(message: Message) -> Schema:
+    """What peers send at this point: the same as this one, or what a listener says it expects."""
+    single = isinstance(message, Fetch) or (isinstance(message, Send) and message.sender is None)
     rows = message.expect if isinstance(message, Listen) else message.rows
-    if rows or not came:
-        return _shape(rows)
-    shapes = [_shape(found) for found in came]
-    common = Counter(repr(sorted(shape.items())) for shape in shapes).most_common(1)[0][0]
-    return next(shape for shape in shapes if repr(sorted(shape.items())) == common)
+    return _any_rows(wire.schema_of(rows), 1 if single else wire.ANY)
 
 
-def _misfit(rows: dict[str, Tensor], expected: Shape | None, single: bool) -> str | None:
-    """Why rows are not what the algorithm sends at this point; None where they are."""
-    found = _shape(rows)
-    if found != expected:
-        return f"rows {found!r:.200} instead of {expected!r:.200}"
-    count = len(next(iter(rows.values())))
-    return f"{count} rows instead of one" if single and count != 1 else None
+def _any_rows(schema: Schema, count: int = wire.ANY) -> Schema:
+    return tuple((name, dtype, (count, *shape[1:])) for name, dtype, shape in schema)
 
 
-def _heard(sender: int, rows: dict[str, Tensor], device: torch.device) -> Heard:
-    count = len(next(iter(rows.values())))
-    return Heard({n: row.to(device) for n, row in rows.items()}, torch.full((count,), sender))
+def _most_common(frames: Iterable[bytes], limits: wire.Limits) -> Schema:
+    """What most frames hold: all that a listener knows who did not say what it expects."""
+    found: Counter[Schema] = Counter()
+    for data in frames:
+        with contextlib.suppress(WireError):
+            found[tuple(sorted(_any_rows(wire.peek(data, limits).schema)))] += 1
+    return found.most_common(1)[0][0] if found else ()
+
+
+def _heard(sender: int, frame: wire.Frame, device: torch.device) -> Heard:
+    wire.finite(frame)
+    counts = {len(row) for row in frame.rows.values()}
+    if len(counts) != 1:
+        raise WireError("tensors of different lengths, or none")
+    rows = {name: row.to(device) for name, row in frame.rows.items()}
+    return Heard(rows, torch.full((counts.pop(),), sender))

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import logging
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,13 +23,15 @@ from coterie.core.messages import Inbox, Message
 from coterie.core.nodes import Nodes
 from coterie.links import wire
 from coterie.links.link import Link
-from coterie.runtimes.conversation import DATA, Bounds, Conversation
+from coterie.runtimes.conversation import DATA, SHARING, Bounds, Conversation
 from coterie.runtimes.logs import tell
+from coterie.runtimes.pace import Pace
 from coterie.runtimes.packing import pack, unpack
 from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
+from coterie.runtimes.roles import role_of
 from coterie.runtimes.roll import Place, Roll
-from coterie.runtimes.shelf import Shelf, first_round
+from coterie.runtimes.shelf import Moment, Shelf, first_round
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -72,9 +75,8 @@ class Peer:
         watch: Watch | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self.algorithm = algorithm
         self.nodes = nodes
-        self.id = int(nodes.key[0])
+        self.id = int(nodes.key)  # a block of one row
         self.link = link
         self.plan = plan
         self.watch = watch or Watch()
@@ -84,9 +86,11 @@ class Peer:
         self.roll = Roll(others, patience=round(plan.deadline / self.tick) + 1)
         self.post = Post(link, plan.ahead)
         bounds = Bounds(plan.rounds, plan.window, plan.ahead, plan.limits)
+        self.role = role_of(algorithm, nodes)
+        self.pace = Pace(self.roll, plan.rounds, plan.window, self.role.leader)
         self.talk = Conversation(nodes, plan.run, self.roll, bounds, self.post.put)
         self.talk.life = secrets.randbits(62) + 1
-        self.shelf = Shelf(plan.folder)
+        self.shelf = Shelf(plan.folder, kept=plan.window + 2)
         self.worker = ThreadPoolExecutor(1, f"peer {self.id}")
         self.changed = asyncio.Event()
         self.stopping = False
@@ -96,7 +100,7 @@ class Peer:
         self.heard: set[int] = set()  # in this round
         self.missed: set[int] = set()
         self.resigned = False  # to being alone
-        self.sent_then = 0  # bytes, at the end of the last round
+        self.recent: deque[Moment] = deque(maxlen=plan.window + 1)  # what another may resume at
 
     def stop(self) -> None:
         """End soon: the round at hand is given up, a checkpoint is written, the others are told."""
@@ -158,24 +162,23 @@ class Peer:
             await self._finish()
             await self._linger()
         except Stopped:
-            finished = self.talk.place > (self.plan.rounds, 0)
-            await self._work(self._save)
+            finished = self.talk.place[0] > self.plan.rounds
+            await self._work(partial(self._save, len(self.recent)))
         finally:
             await self._leave()
-        personal = await self._work(partial(self.algorithm.personal, self.state, self.nodes))
+        personal = await self._work(partial(self.role.personal, self.state))
         return Outcome(self.done, finished, self.state, personal, self.sent, self.control)
 
     # before the first round
 
     async def _gather(self) -> None:
         """Wait until all others are there; where the run has begun, only a moment."""
-        self.state = await self._work(partial(self.algorithm.start, self.nodes))
-        self.talk.rounds = self.shelf.rounds()
-        self.talk.hello(self.roll.entries)
+        self.state = await self._work(self.role.start)
+        self.talk.await_start(self.shelf.rounds())
         tell("waiting for peers", {"peer": self.id, "peers": len(self.roll.entries)})
         await self._until(self._unheard_unless_begun, self.plan.patience)
         if self.roll.everyone():
-            await self._until(self.roll.unheard, self.plan.deadline)
+            await self._until(self.roll.unheard, self.plan.deadline / 2)
 
     def _unheard_unless_begun(self) -> set[int]:
         return set() if self.roll.everyone() else self.roll.unheard()
@@ -183,18 +186,16 @@ class Peer:
     async def _begin(self) -> None:
         """Take the state of the last checkpoint, and the round at which the others are."""
         together = self.roll.everyone() <= set(self.talk.theirs)  # all of us are just starting
-        current = None if together else self.roll.current()
+        current = None if together else self.pace.current()
         t = first_round(self.shelf.rounds(), list(self.talk.theirs.values()), current)
         t = min(t, self.plan.rounds)
         found = await self._work(partial(self.shelf.load, t, self.state))
-        note: dict[str, Any] = {}
-        if found is not None:
-            _, self.state, self.before, note = found
-        self.sent_then = self.before
-        self.done = t
+        found = found or Moment(0, self.state, 0, {})
+        self.done, self.state, self.before = t, found.state, found.sent
+        self._remember(found.note)
         self.talk.begin(t)
-        tell("begins", {"peer": self.id, "round": t, "state": note.get("round", 0)})
-        self.watch.begin(t, note)
+        tell("begins", {"peer": self.id, "round": t, "state": found.round})
+        self.watch.begin(t, found.note)
 
     # rounds
 
@@ -204,40 +205,41 @@ class Peer:
         t = self.done
         self.heard, self.missed = set(), set()
         self.talk.enter((t, 0))
-        self.state = await self._drive(t, self.algorithm.round(t, self.state, self.nodes))
-        self.done, self.sent_then = t + 1, self.sent
+        program = self.role.round(t, self.state)
+        if program is None:
+            await self._until(lambda: self.pace.at_work(t), self.plan.patience)
+        else:
+            self.state = await self._drive(t, program)
+        self.done = t + 1
         evaluated = self.done % self.plan.evaluate_every == 0 or self.done == self.plan.rounds
+        if evaluated and (sharing := self.role.share(t, self.state)) is not None:
+            self.state = await self._drive(t, sharing, SHARING)
         await self._report("round", evaluated)
+        self._remember(self.watch.note())
         if self.done % self.plan.checkpoint_every == 0 or self.done == self.plan.rounds:
-            await self._work(self._save)
+            await self._work(partial(self._save, 1))
 
     async def _follow(self) -> None:
-        """Neither far behind the others nor far ahead of them, nor alone."""
+        """Neither alone, nor far behind the others, nor far ahead of them."""
         await self._company()
-        current = self.roll.current()
-        if current is not None and current > self.done + self.plan.window:
-            tell("skips rounds", {"peer": self.id, "from": self.done, "to": current})
-            self.watch.skip(self.done, current)
-            self.done = min(current, self.plan.rounds)
-        await self._wait_for(lambda: self.roll.behind(self.done - self.plan.window))
+        if (later := self.pace.jump(self.done)) > self.done:
+            tell("skips rounds", {"peer": self.id, "from": self.done, "to": later})
+            self.watch.skip(self.done, later)
+            self.done = later
+        await self._wait_for(lambda: self.pace.behind(self.done), self.plan.deadline)
 
     async def _company(self) -> None:
-        """Whoever finds itself cut off waits, instead of running through all rounds alone."""
-        if self.roll.everyone():
+        """Whoever is cut off waits, once, instead of running through all rounds alone."""
+        if not self.pace.absent():
             self.resigned = False
-        elif not self.resigned and self.roll.expected():
+        elif not self.resigned:
             tell("is alone", {"peer": self.id, "round": self.done})
-            await self._until(self._absent, self.plan.patience)
-            self.resigned = not self.roll.everyone()
+            self.resigned = bool(await self._until(self.pace.absent, self.plan.patience))
 
-    def _absent(self) -> set[int]:
-        """The others, where none of them is here and some may come."""
-        return set() if self.roll.everyone() else self.roll.expected()
-
-    async def _drive(self, t: int, program: Program) -> Any:
+    async def _drive(self, t: int, program: Program, first: int = 0) -> Any:
         """Run a program to the end, superstep by superstep; returns what it returns."""
         inbox: Inbox | None = None
-        for step in itertools.count():
+        for step in itertools.count(first):
             said = await self._work(partial(self._advance, program, inbox, (t, step)))
             if isinstance(said, Result):
                 return said.value
@@ -256,7 +258,9 @@ class Peer:
 
     async def _inbox(self, message: Message) -> Inbox:
         """What came in this superstep until nobody was missing, or until the deadline."""
-        await self._wait_for(self.talk.missing)
+        follows = self.role.leader is not None  # whoever leads may itself have to wait for others
+        bound = self.plan.patience if follows else self.plan.deadline
+        await self._wait_for(self.talk.missing, bound)
         letters = self.talk.collect()
         limits = self.plan.limits
         inbox, faults = await self._work(partial(unpack, message, self.nodes, letters, limits))
@@ -282,17 +286,23 @@ class Peer:
         tell("round done", facts, logging.DEBUG)
         self.watch.round(report)
 
-    def _scores(self) -> Scores:
-        return self.nodes.test(self.algorithm.personal(self.state, self.nodes))
+    def _scores(self) -> Scores | None:
+        personal = self.role.personal(self.state)
+        return None if personal is None else self.nodes.test(personal)
 
-    def _save(self) -> None:
-        self.shelf.save(self.done, self.state, self.sent_then, self.watch.note())
+    def _remember(self, note: dict[str, Any]) -> None:
+        self.recent.append(Moment(self.done, self.state, self.sent, note))
+
+    def _save(self, count: int) -> None:
+        """Write the last moments; when all stop, each needs one that all the others have."""
+        for moment in list(self.recent)[-count:]:
+            self.shelf.save(moment)
 
     # the end
 
     async def _finish(self) -> None:
         """The algorithm's last program, where it has one."""
-        last = self.algorithm.finish(self.plan.rounds, self.state, self.nodes)
+        last = self.role.finish(self.plan.rounds, self.state)
         if last is None:
             return
         await self._follow()
@@ -316,9 +326,9 @@ class Peer:
 
     # waiting
 
-    async def _wait_for(self, missing: Callable[[], set[int]]) -> None:
-        """Until nobody is missing; who is at the deadline is given up until it moves."""
-        late = await self._until(missing, self.plan.deadline)
+    async def _wait_for(self, missing: Callable[[], set[int]], seconds: float) -> None:
+        """Until nobody is missing; who still is after this time is given up until it moves."""
+        late = await self._until(missing, seconds)
         self.missed |= late
         self.roll.give_up(late)
         if late:

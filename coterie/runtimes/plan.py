@@ -63,7 +63,7 @@ class Watch:
     begin: Callable[[int, dict[str, Any]], None] = lambda t, note: None  # first round, its note
     round: Callable[[Report], None] = lambda report: None
     skip: Callable[[int, int], None] = lambda t, to: None  # from a round to a later one
-    note: Callable[[], dict[str, Any]] = dict  # plain values to keep in a checkpoint
+    note: Callable[[], dict[str, Any]] = dict  # after every round: plain values for a checkpoint
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,6 @@ class Outcome:
     rounds: int  # done
     finished: bool  # False: it was stopped before the end
     state: Any  # one row
-    personal: Tensor  # [1, P] the model to deploy
+    personal: Tensor | None  # [1, P] the model to deploy; None of a server
     bytes: int
     control: int

@@ -52,7 +52,7 @@ class Roll:
 
     def leave(self, peer: int) -> None:
         """A peer said goodbye."""
-        self.entries[peer] = Entry(life=self.entries[peer].life, left=True)
+        self.entries[peer].left, self.entries[peer].ready = True, False
 
     def begin(self, place: Place) -> None:
         """The run begins here, with all who are ready."""
@@ -73,7 +73,7 @@ class Roll:
     def present(self, peer: int) -> bool:
         """Whether a peer is in the run and was heard lately."""
         entry = self.entries[peer]
-        return entry.place is not None and entry.silent < self.patience
+        return entry.place is not None and not entry.left and entry.silent < self.patience
 
     def everyone(self) -> set[int]:
         """All present peers."""
@@ -95,13 +95,17 @@ class Roll:
         """Whether to wait for an answer of a peer."""
         return peer in self.entries and self.present(peer) and not self.entries[peer].stuck
 
+    def company(self) -> set[int]:
+        """The peers worth waiting for."""
+        return {peer for peer in self.entries if self.answers(peer)}
+
     def comes(self, peer: int, place: Place) -> bool:
         """Whether to wait until a peer comes to this place; who is past it will not."""
         return self.answers(peer) and (self.entries[peer].place or place) <= place
 
     def behind(self, t: int) -> set[int]:
         """The peers worth waiting for that have not reached round t."""
-        return {p for p in self.entries if self.answers(p) and self.comes(p, (t, -1))}
+        return {peer for peer in self.entries if self.comes(peer, (t, -1))}
 
     def passed(self, place: Place) -> bool:
         """Whether every present peer has announced a later place."""
@@ -112,5 +116,5 @@ class Roll:
 
         Not the furthest: one peer that claims to be at the end must not pull everybody there.
         """
-        places = [self.entries[p].place or (0, 0) for p in self.entries if self.answers(p)]
+        places = [self.entries[peer].place or (0, 0) for peer in self.company()]
         return sorted(places)[(len(places) - 1) // 2][0] if places else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,37 +13,47 @@ from coterie.errors import InputError
 from coterie.runtimes import checkpoint
 from coterie.runtimes.logs import tell
 
-KEPT = 3  # so that peers that stopped within some rounds of each other have one in common
+
+@dataclass(frozen=True)
+class Moment:
+    """A peer between two rounds."""
+
+    round: int  # the next one
+    state: Any
+    sent: int  # bytes so far
+    note: dict[str, Any]  # plain values of whoever watches
 
 
 class Shelf:
-    """Checkpoints in a folder; without a folder there are none."""
+    """Checkpoints in a folder, the newest `kept` of them; without a folder there are none."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, kept: int) -> None:
         self.folder = folder
+        self.kept = kept
 
     def rounds(self) -> tuple[int, ...]:
         """The rounds at which the peer can resume, ascending."""
         return tuple(sorted(self._files()))
 
-    def save(self, t: int, state: Any, sent: int, note: dict[str, Any]) -> None:
-        """Keep the state before round t."""
+    def save(self, moment: Moment) -> None:
+        """Keep the state before a round."""
         if self.folder is None:
             return
-        path = self.folder / f"round-{t:07d}.safetensors"
-        checkpoint.save(path, [state], torch.tensor([sent]), {**note, "round": t})
-        for old in self.rounds()[:-KEPT]:
+        path = self.folder / f"round-{moment.round:07d}.safetensors"
+        note = {"round": moment.round, "note": moment.note}
+        checkpoint.save(path, [moment.state], torch.tensor([moment.sent]), note)
+        for old in self.rounds()[: -self.kept]:
             self._files()[old].unlink(missing_ok=True)
 
-    def load(self, t: int, like: Any) -> tuple[int, Any, int, dict[str, Any]] | None:
-        """The newest readable checkpoint not after round t: its round, state, bytes and note."""
+    def load(self, t: int, like: Any) -> Moment | None:
+        """The newest readable checkpoint not after round t; `like` has the shapes of the state."""
         files = self._files()
         for found in sorted((r for r in files if r <= t), reverse=True):
             try:
-                note = checkpoint.read_note(files[found])
+                note = checkpoint.read_note(files[found])["note"]
                 states, sent = checkpoint.load(files[found], [like])
-                return found, states[0], int(sent.sum()), note
-            except InputError as error:
+                return Moment(found, states[0], int(sent.sum()), note)
+            except (InputError, KeyError) as error:
                 tell("checkpoint unreadable", {"why": repr(str(error))}, logging.ERROR)
         return None
 

@@ -64,7 +64,8 @@ class FusedEngine(Engine):
         return self.generic.initial(seeds)
 
     def train(self, params: Tensor, work: Work) -> Tensor:
-        if work.correction is not None or work.proximal:
+        plain = work.correction is None and work.mask is None and not work.once
+        if not plain or work.proximal:
             return self.generic.train(params, work)
         if len(params) <= self.chunk:
             size = self.sizes.of(len(params), self.chunk)
@@ -102,6 +103,9 @@ class FusedEngine(Engine):
             add = torch.where(real[rows, now], losses, 0).sum(1)
             total[rows] = add if now.start == 0 else total[rows] + add
         return (total / real.sum(1))[:asked]
+
+    def gradients(self, params: Tensor, samples: Samples, ids: Tensor) -> Tensor:
+        return self.generic.gradients(params, samples, ids)
 
     def head_losses(
         self, core: Tensor, heads: Tensor, samples: Samples, ids: Tensor, real: Tensor

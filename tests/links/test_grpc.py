@@ -16,7 +16,7 @@ from coterie.links.grpc_setup import Settings
 from coterie.links.keys import Keys
 from coterie.links.roster import PeerEntry, Roster
 from coterie.links.wire import Limits, WireError
-from tests.links.peers import LONG, Mailbox, key_of, link, opened, roster, settings, until
+from tests.links.grpc_peers import LONG, Mailbox, key_of, link, opened, roster, settings, until
 
 SMALL = Limits(header=1000, body=99_000)
 BOTH = pytest.mark.parametrize("tls", [True, False], ids=["tls", "plain"])

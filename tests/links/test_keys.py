@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from coterie.cli import app
 from coterie.errors import InputError
 from coterie.links import keys
-from tests.links.peers import key_of
+from tests.links.grpc_peers import key_of
 
 
 def test_a_key_is_for_its_owner_alone_and_comes_back_from_its_files(tmp_path: Path) -> None:

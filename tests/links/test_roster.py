@@ -7,7 +7,7 @@ from coterie.errors import InputError
 from coterie.links import keys
 from coterie.links.keys import Keys
 from coterie.links.roster import PeerEntry, Roster, is_loopback, split_address
-from tests.links.peers import key_of
+from tests.links.grpc_peers import key_of
 
 
 def table(**changed: Any) -> dict[str, Any]:

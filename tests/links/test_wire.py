@@ -7,20 +7,25 @@ import msgpack
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from coterie.links.memory import MemoryLink
 from coterie.links.wire import (
     _DTYPES,
+    ANY,
     MAGIC,
     Frame,
     Limits,
+    Schema,
     WireError,
+    check,
     decode,
     encode,
+    finite,
     frame_size,
+    peek,
     schema_of,
 )
 
@@ -165,7 +170,10 @@ def test_limits_are_those_of_the_reader() -> None:
         (header(schema=[["x", "float32", [-1]]]), "malformed"),
         (header(schema=[["x", "float32", [True]]]), "malformed"),
         (header(schema=[["x", "float32", [1] * 9]]), "malformed"),
-        (header(schema=[["x", "float32", [2**64 - 1]]]), "unreadable body"),
+        (header(schema=[["x", "float32", [2**64 - 1]]]), "would take 73786976294838206460 bytes"),
+        (header(schema=[["x", "float32", [2**62] * 8]]), "would take .* at most 1073741824"),
+        (header(schema=[["x", "float32", [0, 2**62]]]), "would take"),
+        (header(schema=[["x", "float32", [0]], ["x", "bool", [0]]]), "have the same name"),
     ],
 )
 def test_a_malformed_header_is_refused(bad: Any, words: str) -> None:
@@ -206,10 +214,107 @@ def test_a_body_without_a_schema_is_refused() -> None:
         decode(pack(header(), body))
 
 
-@pytest.mark.parametrize("body", [b"", b"garbage", bytes(8), b"\xff" * 40])
-def test_a_body_that_is_no_safetensors_is_refused(body: bytes) -> None:
-    with pytest.raises(WireError, match="unreadable body"):
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "unreadable body: it has 0 bytes"),
+        (b"garbage", "unreadable body: it has 7 bytes"),
+        (b"\xff" * 40, "unreadable body: 18446744073709551615 of its 40 bytes"),
+        (bytes(8), "0 bytes instead of 8"),
+        (bytes(16), "unreadable body"),
+        (struct.pack("<Q", 4) + b"nope" + bytes(8), "unreadable body"),
+    ],
+)
+def test_a_body_that_is_no_safetensors_is_refused(body: bytes, words: str) -> None:
+    with pytest.raises(WireError, match=words):
         decode(pack(header(schema=[["x", "float32", [2]]]), body))
+
+
+def test_a_long_description_of_the_body_is_refused_before_it_is_parsed() -> None:
+    words = b'{"__metadata__":{"a":"' + b"x" * 70_000 + b'"}}'
+    body = struct.pack("<Q", len(words)) + words + bytes(8)
+    with pytest.raises(WireError, match="bytes describe it"):
+        decode(pack(header(schema=[["x", "float32", [2]]]), body))
+
+
+EXPECTED: Schema = (("params", "float32", (2, 3)), ("choice", "int64", (ANY,)))
+
+
+def test_a_frame_that_is_what_was_expected_passes() -> None:
+    got = decode(VALID, expected=EXPECTED)
+    check(got, EXPECTED)
+    check(got, tuple(reversed(EXPECTED)))
+    check(peek(VALID), EXPECTED)
+    finite(got)
+
+
+@pytest.mark.parametrize(
+    ("expected", "words"),
+    [
+        ((), "the names 'params, choice', not ''"),
+        (EXPECTED[:1], "the names 'params, choice', not 'params'"),
+        (
+            (("params", "float64", (2, 3)), EXPECTED[1]),
+            "float32 \\[2, 3\\] in a frame, not float64",
+        ),
+        ((("params", "float32", (3, 3)), EXPECTED[1]), "not float32 \\[3, 3\\]"),
+        ((("params", "float32", (ANY, 4)), EXPECTED[1]), "not float32 \\[-1, 4\\]"),
+        ((("params", "float32", (ANY,)), EXPECTED[1]), "not float32 \\[-1\\]"),
+        ((EXPECTED[0], ("choice", "int64", ())), "not int64 \\[\\]"),
+    ],
+)
+def test_a_frame_that_is_not_what_was_expected_is_refused(expected: Schema, words: str) -> None:
+    with pytest.raises(WireError, match=words):
+        decode(VALID, expected=expected)
+    with pytest.raises(WireError, match=words):
+        check(decode(VALID), expected)
+
+
+def test_what_was_expected_is_checked_before_the_body_is_parsed() -> None:
+    broken = VALID[:-40] + b"\xff" * 40
+    with pytest.raises(WireError, match="the names"):
+        decode(broken, expected=())
+
+
+@pytest.mark.parametrize("dtype", [d for d in _DTYPES.values() if d.is_floating_point], ids=str)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_numbers_that_are_not_finite_are_found(dtype: torch.dtype, value: float) -> None:
+    rows = torch.zeros(2, 3, dtype=dtype)
+    finite(frame({"choice": torch.tensor([1]), "params": rows, "none": rows[:0]}))
+    rows[1, 2] = value
+    with pytest.raises(WireError, match="'params' holds NaN or infinity"):
+        finite(frame({"choice": torch.tensor([1]), "params": rows}))
+
+
+SCHEMAS = st.lists(
+    st.tuples(
+        st.text(min_size=1, max_size=20).filter(lambda name: name != "__metadata__"),
+        st.sampled_from(sorted(_DTYPES)),
+        st.lists(st.integers(0, 3), max_size=3).map(tuple),
+    ),
+    max_size=12,
+    unique_by=lambda entry: entry[0],
+).map(tuple)
+
+
+def zeros(schema: Schema) -> dict[str, Tensor]:
+    return {name: torch.zeros(shape, dtype=_DTYPES[dtype]) for name, dtype, shape in schema}
+
+
+@given(SCHEMAS)
+def test_limits_made_for_a_schema_let_its_frames_pass(schema: Schema) -> None:
+    data = encode(frame(zeros(schema)))
+    limits = Limits.for_schema((), schema)
+    assert len(data) <= limits.frame
+    assert schema_of(decode(data, limits, schema).rows) == schema
+
+
+def test_limits_made_for_a_schema_are_not_much_larger_than_it() -> None:
+    limits = Limits.for_schema((("params", "float32", (1, 1_000_000)),))
+    assert 4_000_000 == limits.tensor < limits.body < limits.frame < 4_020_000
+    two = {"params": torch.zeros(1, 1_000_001)}
+    with pytest.raises(WireError, match="'params' would take 4000004 bytes; at most 4000000"):
+        decode(encode(frame(two)), limits)
 
 
 def refused_or_read(data: bytes) -> None:
@@ -264,6 +369,48 @@ def test_a_valid_frame_with_any_one_byte_flipped_is_read_or_refused(flip: int) -
         data = bytearray(VALID)
         data[place] ^= flip
         refused_or_read(bytes(data))
+
+
+PLACES = st.integers(0, 2**20)
+BYTES = st.binary(max_size=12)
+NUMBERS = st.one_of(st.integers(0, 300), st.sampled_from([2**31, 2**32 - 1, 2**63, 2**64 - 1]))
+
+
+def written(data: bytes, place: int, new: bytes) -> bytes:
+    return data[:place] + new + data[place + len(new) :]
+
+
+CHANGES = st.one_of(  # of the bytes of a frame
+    st.builds(lambda p, b: lambda d: written(d, p % (len(d) + 1), b), PLACES, BYTES),
+    st.builds(lambda p: lambda d: d[: p % (len(d) + 1)], PLACES),
+    st.builds(
+        lambda p, b: lambda d: d[: p % (len(d) + 1)] + b + d[p % (len(d) + 1) :], PLACES, BYTES
+    ),
+    st.builds(lambda p, q: lambda d: d[: p % (len(d) + 1)] + d[q % (len(d) + 1) :], PLACES, PLACES),
+    st.builds(lambda n: lambda d: written(d, 4, struct.pack(">I", n % 2**32)), NUMBERS),
+    st.builds(lambda n: lambda d: written(d, 8, struct.pack(">Q", n)), NUMBERS),
+    st.builds(
+        lambda p, n: lambda d: written(d, p % (len(d) + 1), struct.pack("<Q", n)), PLACES, NUMBERS
+    ),
+)
+
+
+@settings(max_examples=400)
+@given(SCHEMAS, st.lists(CHANGES, min_size=1, max_size=4), st.booleans())
+def test_mutated_frames_are_read_within_the_limits_or_refused(
+    schema: Schema, changes: list[Any], mended: bool
+) -> None:
+    data = encode(frame(zeros(schema)))
+    for change in changes:
+        data = change(data)
+    if mended and len(data) >= 16:  # lengths that agree, so that the inside is reached
+        head = min(struct.unpack_from(">I", data, 4)[0], len(data) - 16)
+        data = written(data, 4, struct.pack(">IQ", head, len(data) - 16 - head))
+    limits = Limits(header=4096, body=4096, tensor=2048)
+    with contextlib.suppress(WireError):
+        got = decode(data, limits)
+        assert sum(rows.nbytes for rows in got.rows.values()) <= 4096
+        assert schema_of(got.rows) == peek(data, limits).schema
 
 
 def test_a_mailbox_gives_its_frames_once_and_in_order() -> None:

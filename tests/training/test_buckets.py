@@ -95,7 +95,7 @@ def test_rows_that_are_added_change_nothing(name: str) -> None:
     assert isinstance(engine, StackedEngine)
     if extra.pop("correction", False):
         extra["correction"] = 0.1 * torch.ones_like(params)
-    steps = nodes._steps(None, None)
+    steps = nodes.steps()
     total = int(steps.max()) * world.work.batch
     order = nodes.train_data.shuffled(nodes.seed, nodes.ids, 0, "train", total)
     work = Work(nodes.train_data, order, steps, world.work.batch, nodes.lr, **extra)
