@@ -6,10 +6,31 @@ import types
 import typing
 
 if typing.TYPE_CHECKING:
-    from coterie.algorithms import DPSGD, EpidemicLearning, Facade, Local
+    from coterie.algorithms import (
+        DAC,
+        DPSGD,
+        IFCA,
+        DePRL,
+        DisPFL,
+        EpidemicLearning,
+        Facade,
+        FedAvg,
+        FedOpt,
+        FedProx,
+        FedRep,
+        FedSGD,
+        Gossip,
+        HypCluster,
+        Local,
+        Oracle,
+        RandomPeers,
+        Scaffold,
+    )
     from coterie.config import Config
     from coterie.core import (
         Algorithm,
+        Cohort,
+        Federated,
         Fetch,
         Inbox,
         Listen,
@@ -17,6 +38,7 @@ if typing.TYPE_CHECKING:
         Send,
         State,
         algorithms,
+        mean,
         mix,
         regular,
     )
@@ -27,20 +49,37 @@ if typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DAC",
     "DPSGD",
+    "IFCA",
     "Algorithm",
+    "Cohort",
     "Config",
+    "DePRL",
+    "DisPFL",
     "EpidemicLearning",
     "Facade",
+    "FedAvg",
+    "FedOpt",
+    "FedProx",
+    "FedRep",
+    "FedSGD",
+    "Federated",
     "Fetch",
+    "Gossip",
+    "HypCluster",
     "Inbox",
     "InputError",
     "Listen",
     "Local",
     "Nodes",
+    "Oracle",
+    "RandomPeers",
+    "Scaffold",
     "Send",
     "State",
     "algorithms",
+    "mean",
     "mix",
     "regular",
     "results",
@@ -48,9 +87,13 @@ __all__ = [
 ]
 
 _HOMES = {  # the module of each public name, imported when the name is first used
-    **dict.fromkeys(["DPSGD", "EpidemicLearning", "Facade", "Local"], "coterie.algorithms"),
-    **dict.fromkeys(["Algorithm", "Fetch", "Inbox", "Listen", "Nodes"], "coterie.core"),
-    **dict.fromkeys(["Send", "State", "mix", "regular"], "coterie.core"),
+    **dict.fromkeys(["DAC", "DPSGD", "DePRL", "DisPFL", "EpidemicLearning"], "coterie.algorithms"),
+    **dict.fromkeys(["Facade", "FedAvg", "FedOpt", "FedProx", "FedRep"], "coterie.algorithms"),
+    **dict.fromkeys(["FedSGD", "Gossip", "HypCluster", "IFCA", "Local"], "coterie.algorithms"),
+    **dict.fromkeys(["Oracle", "RandomPeers", "Scaffold"], "coterie.algorithms"),
+    **dict.fromkeys(["Algorithm", "Cohort", "Federated", "Fetch", "Inbox"], "coterie.core"),
+    **dict.fromkeys(["Listen", "Nodes", "Send", "State", "mean"], "coterie.core"),
+    **dict.fromkeys(["mix", "regular"], "coterie.core"),
     "algorithms": "coterie.algorithms.local",  # where all of them are registered
     "Config": "coterie.config",
     "InputError": "coterie.errors",

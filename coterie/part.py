@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,18 @@ from numpy.typing import NDArray
 
 from coterie.config import Config
 from coterie.core.algorithm import Algorithm
+from coterie.core.federated import Federated
 from coterie.core.nodes import Nodes
 from coterie.data.holdings import Replica
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
+from coterie.metrics.records import records
 from coterie.runtimes import checkpoint
+from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
 from coterie.runtimes.lockstep import DirectExchange, FrameExchange
-from coterie.runtimes.simulate import Simulation
+from coterie.runtimes.simulate import Simulated, simulation_of
 
 Metrics = dict[str, Any]
 
@@ -57,6 +60,19 @@ class Part:
     replicas: tuple[Replica, ...]
     clusters: tuple[tuple[str, ...], ...]  # per replica, the true cluster of every node
     parity_reasons: tuple[str | None, ...]  # per replica, why clusters cannot be compared
+    abandoned: tuple[tuple[Metrics, ...], ...] = ()  # per replica, starts that did not settle
+
+    def plan(self) -> str:
+        """What is stacked, and about how much memory that takes."""
+        replicas, rows = len(self.replicas), len(self.nodes)
+        stack = (
+            f"{replicas} x {self.nodes.n} nodes = {rows} rows" if replicas > 1 else f"{rows} nodes"
+        )
+        if isinstance(self.algorithm, Federated):
+            rows = replicas * self.algorithm.cohort().size(self.nodes.n)
+            stack += f", of which {rows} train in a round"
+        size = self.nodes.population.engine.memory(rows) / 2**30
+        return f"plan: {self.name}: {stack}, about {max(size, 0.01):.2f} GiB"
 
 
 class PartRun:
@@ -68,7 +84,7 @@ class PartRun:
         self.out = out
         self.watch = watch
         self.rounds = config.experiment.rounds
-        self.simulation = _simulation(config, part)
+        self.simulation = make_simulation(config, part)
         self.journal = Journal(self._file("jsonl"))
         self.metrics: list[Metrics] = []  # latest, one per replica
         self.before: list[Metrics] | None = None  # before the final all-reduce
@@ -87,16 +103,20 @@ class PartRun:
             return finished
         first = self._begin()
         self.watch.part(self.part.name, first, self.rounds)
+        with drawing_ahead(self.part.nodes.population, self.rounds):
+            self._rounds(first)
+        results = self._end()
+        done = {"rounds": self.rounds, "results": results}
+        checkpoint.write_atomically(self._file("done.json"), json.dumps(done, indent=1).encode())
+        return results
+
+    def _rounds(self, first: int) -> None:
         for t in range(first, self.rounds):
             self._round(t)
             if self.watch.stop() and t + 1 < self.rounds:
                 self._save(t + 1)
                 self._evaluate(t + 1, "round")  # after the checkpoint: a resumed run forgets it
                 raise Stopped(self._results(t + 1))
-        results = self._end()
-        done = {"rounds": self.rounds, "results": results}
-        checkpoint.write_atomically(self._file("done.json"), json.dumps(done, indent=1).encode())
-        return results
 
     def _finished(self) -> list[Metrics] | None:
         """The results of a part that is done."""
@@ -113,12 +133,11 @@ class PartRun:
             self.journal.append(self._population())
             return 0
         note = checkpoint.read_note(path)
-        states, sent = checkpoint.load(path, self.simulation.states)
-        self.simulation.states, self.simulation.exchange.sent = states, sent
+        self.simulation.load(path)
         self.journal.cut(note["records"])
         self.seconds = note["seconds"]
         self.metrics = note["metrics"]
-        chosen = self._chosen()
+        chosen = self.simulation.chosen()
         self.choices = None if chosen is None else self._by_replica(chosen)
         return int(note["round"])
 
@@ -158,8 +177,7 @@ class PartRun:
             "seconds": self.seconds,
             "metrics": self.metrics,
         }
-        exchange = self.simulation.exchange
-        checkpoint.save(self._file("safetensors"), self.simulation.states, exchange.sent, note)
+        self.simulation.save(self._file("safetensors"), note)
 
     def _where(self, replica: Replica) -> dict[str, Any]:
         return {"label": self.part.label, "scenario": replica.scenario, "seed": replica.seed}
@@ -175,18 +193,12 @@ class PartRun:
             for replica, names in zip(self.part.replicas, self.part.clusters, strict=True)
         ]
 
-    def _chosen(self) -> torch.Tensor | None:
-        """What every node chose last, where the algorithm's state has a `choice`."""
-        if not hasattr(self.simulation.states[0], "choice"):
-            return None
-        return torch.cat([state.choice for state in self.simulation.states])
-
     def _by_replica(self, choice: torch.Tensor) -> list[NDArray[np.int64]]:
         return list(choice.cpu().numpy().reshape(len(self.part.replicas), self.part.nodes.n))
 
     def _note_choices(self, done: int) -> None:
         """Keep the choices of a round; they are fetched together, so that a GPU need not wait."""
-        chosen = self._chosen()
+        chosen = self.simulation.chosen()
         if chosen is not None:
             self.pending.append((done, chosen))
 
@@ -207,10 +219,7 @@ class PartRun:
     def _evaluate(self, done: int, phase: str) -> None:
         """Test every node's personal model, record it, and keep the metrics."""
         self._write_choices()
-        scores = [
-            nodes.test(self.part.algorithm.personal(state, nodes))
-            for state, nodes in zip(self.simulation.states, self.simulation.blocks, strict=True)
-        ]
+        scores = [nodes.test(models) for nodes, models in self.simulation.personal()]
         n = self.part.nodes.n
         loss = torch.cat([s.loss for s in scores]).double().cpu().numpy().reshape(-1, n)
         matrices = [s.confusion for s in scores if s.confusion is not None]
@@ -226,9 +235,22 @@ class PartRun:
             where = {**self._where(replica), "round": done, "phase": phase}
             accuracies = np.full(n, np.nan) if mine is None else per_node(mine)
             self.journal.append(
-                _records(where, metrics, names, accuracies, loss[number], sent[number])
+                records(where, metrics, names, accuracies, loss[number], sent[number])
             )
+        if self.config.evaluate.heads:
+            self._note_heads(done, phase)
         self.watch.accuracy(self._mean_by_cluster())
+
+    def _note_heads(self, done: int, phase: str) -> None:
+        """Record how well every head does on the train data of each cluster's nodes."""
+        losses = self.simulation.head_losses()
+        if losses is None:
+            return
+        n, rows = self.part.nodes.n, losses.double().cpu().numpy()
+        for number, replica in enumerate(self.part.replicas):
+            where = {**self._where(replica), "round": done, "phase": phase}
+            names = list(self.part.clusters[number])
+            self.journal.append(_head_records(where, rows[number * n : (number + 1) * n], names))
 
     def _mean_by_cluster(self) -> dict[str, float]:
         """The mean of the latest metrics over replicas."""
@@ -249,6 +271,7 @@ class PartRun:
         part, replica = self.part, self.part.replicas[number]
         sent = self.simulation.exchange.sent.reshape(-1, part.nodes.n)[number]
         metrics = self.metrics[number]
+        abandoned = list(part.abandoned[number]) if part.abandoned else []
         return {
             **self._where(replica),
             "algorithm": part.algorithm_name,
@@ -258,34 +281,37 @@ class PartRun:
             "metric": "mse" if metrics["accuracy"] is None else "accuracy",
             **metrics,
             "bytes_per_node": float(sent.double().mean()),
+            "server_bytes": self._server_bytes(number),
             **self._settlement(number, done, history),
+            "restarts": len(abandoned),
+            "abandoned": abandoned,
             "train_seconds": self.seconds / len(part.replicas),
             "parity_reason": part.parity_reasons[number],
             "before_all_reduce": None if self.before is None else self.before[number],
         }
 
+    def _server_bytes(self, number: int) -> float | None:
+        """What the server sent, where there is one."""
+        if not isinstance(self.part.algorithm, Federated):
+            return None
+        return float(self.simulation.exchange.server_sent[number])
+
     def _settlement(self, number: int, done: int, history: list[Metrics]) -> Metrics:
         """Whether and when the choices settled, and how well they match the clusters."""
-        if self.choices is None:
-            return {"settled": None, "first_settled_round": None, "adjusted_rand_index": None}
-        names, choice = self.part.clusters[number], self.choices[number]
-        spare = getattr(self.part.algorithm, "heads", 0) > len(set(names))
-        judge = settlement.unshared if spare else settlement.settled
-        mine = {**self._where(self.part.replicas[number])}
+        mine = self._where(self.part.replicas[number])
         changes = [r for r in history if mine.items() <= r.items() and r["round"] <= done]
-        first = settlement.first_settled_round([r["choice"] for r in changes], names, judge)
-        return {
-            "settled": judge(choice, names),
-            "first_settled_round": None if first is None else changes[first]["round"],
-            "adjusted_rand_index": settlement.adjusted_rand_index(choice, names),
-        }
+        return settlement.verdict(
+            [r["choice"] for r in changes],
+            [r["round"] for r in changes],
+            self.part.clusters[number],
+            options_of(self.part.algorithm),
+        )
 
     def _write_models(self) -> None:
         """Every node's personal model as a file of named tensors."""
         n, layout = self.part.nodes.n, self.part.nodes.layout
-        for state, nodes in zip(self.simulation.states, self.simulation.blocks, strict=True):
-            models = self.part.algorithm.personal(state, nodes).cpu()
-            for key, row in zip(nodes.key.tolist(), models, strict=True):
+        for nodes, models in self.simulation.personal():
+            for key, row in zip(nodes.key.tolist(), models.cpu(), strict=True):
                 replica = self.part.replicas[key // n]
                 scenario = replica.scenario.replace(":", "-")
                 folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
@@ -295,41 +321,27 @@ class PartRun:
                 )
 
 
-def _simulation(config: Config, part: Part) -> Simulation:
+def make_simulation(config: Config, part: Part) -> Simulated:
+    """The population of a part, ready to start."""
     n = part.nodes.n
-    if config.runtime.link == "direct":
+    if config.runtime.link != "memory":
         exchange = DirectExchange(n, len(part.replicas))
-        return Simulation(part.algorithm, [part.nodes], exchange)
+        return simulation_of(part.algorithm, [part.nodes], exchange)
     blocks = [part.nodes[row] for row in torch.arange(n).split(1)]
-    return Simulation(part.algorithm, blocks, FrameExchange(n))
+    return simulation_of(part.algorithm, blocks, FrameExchange(n))
 
 
-def _records(
-    where: dict[str, Any],
-    metrics: Metrics,
-    names: list[str],
-    accuracy: NDArray[np.float64],
-    loss: NDArray[np.float64],
-    sent: NDArray[np.int64],
-) -> list[Metrics]:
-    """The records of one evaluation of one replica: overall, by cluster, by node."""
-    cluster = np.array(names)
-    values = {"accuracy": accuracy, "loss": loss, "bytes": sent}
-    overall = {k: v for k, v in metrics.items() if not isinstance(v, dict)}
-    overall |= {"accuracy": metrics["accuracy_all"], "loss": _mean(loss), "bytes": _mean(sent)}
-    records = [{"kind": "overall", **where, **overall}]
+def options_of(algorithm: Algorithm) -> int:
+    """Among how many heads or models the nodes of an algorithm choose; 0: they do not."""
+    return int(getattr(algorithm, "heads", 0) or getattr(algorithm, "models", 0))
+
+
+def _head_records(
+    where: dict[str, Any], losses: NDArray[np.float64], names: list[str]
+) -> Iterator[Metrics]:
+    """The train loss of every head `[nodes, k]`: mean and deviation over each cluster's nodes."""
     for name in dict.fromkeys(names):
-        here = cluster == name
-        means = {key: _mean(value[here]) for key, value in values.items()}
-        records.append(
-            {"kind": "cluster", **where, "cluster": name, "nodes": int(here.sum()), **means}
-        )
-    for node, name in enumerate(names):
-        mine = {key: value[node] for key, value in values.items()}
-        records.append({"kind": "node", **where, "node": node, "cluster": name, **mine})
-    return [plain(record) for record in records]
-
-
-def _mean(values: NDArray[Any]) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
+        here = losses[np.array(names) == name]
+        for head, column in enumerate(here.T):
+            measured = {"loss": column.mean(), "std": column.std()}
+            yield plain({"kind": "head", **where, "cluster": name, "head": head, **measured})

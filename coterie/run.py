@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,54 +16,21 @@ import torch
 import coterie.algorithms  # noqa: F401  (registers the algorithms)
 from coterie import config as configuration
 from coterie import data
-from coterie.config import AlgorithmTable, ClusterTable, Config, Train
+from coterie.block import Setup, Stack, make_nodes
+from coterie.config import AlgorithmTable, ClusterTable, Config
 from coterie.core.algorithm import Algorithm, algorithms
-from coterie.core.nodes import LocalWork, Nodes, Population
-from coterie.core.samples import Samples
-from coterie.data.holdings import Cluster, Holdings, Plan, Replica, deal
+from coterie.core.federated import Federated, server_of
+from coterie.core.nodes import LocalWork, Nodes
+from coterie.data.holdings import Cluster, Plan, Replica, deal
 from coterie.environment import describe_environment
 from coterie.errors import InputError
-from coterie.models import Shape, build_model
+from coterie.errors import at as _at
+from coterie.models import check_model
 from coterie.part import Part, PartRun, Stopped, Watch
 from coterie.report.summarize import aggregate
+from coterie.restarts import screened
 from coterie.runtimes.checkpoint import write_atomically
-from coterie.training import TrainingSettings, make_engine, objectives, optimizers
-
-
-@dataclass(frozen=True)
-class Stack:
-    """Replicas of equal size that run together, and what their nodes own."""
-
-    n: int
-    replicas: tuple[Replica, ...]
-    holdings: Holdings
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What all parts of a run have in common."""
-
-    config: Config
-    dataset: data.Dataset
-    clusters: tuple[Cluster, ...]
-    stacks: tuple[Stack, ...]
-    device: torch.device
-
-    def parity_reason(self, replica: Replica) -> str | None:
-        """Why predictions of different clusters cannot be compared, where they cannot."""
-        used = [self.clusters[c] for c, nodes in enumerate(replica.counts) if nodes]
-        if len(used) < 2:
-            return "there is only one cluster"
-        if any(shift.changes_labels for cluster in used for shift in cluster.shifts):
-            return "clusters have different labels, so their predictions should differ"
-        return None
-
-    def clusters_by_size(self) -> list[str]:
-        """The names of the clusters, the largest first."""
-        counts = [replica.counts for stack in self.stacks for replica in stack.replicas]
-        sizes = [sum(column) for column in zip(*counts, strict=True)]
-        ranked = sorted(range(len(sizes)), key=lambda c: -sizes[c])
-        return [self.clusters[c].name for c in ranked]
+from coterie.training import optimizers
 
 
 def run(
@@ -82,7 +46,7 @@ def run(
     """
     config = resolved(config)
     folder = new_folder(config.experiment.name) if out is None else Path(out)
-    _check_folder(folder, config, resume)
+    check_folder(folder, config, resume)
     setup = prepare(config, device)
     parts = make_parts(setup)
     try:
@@ -124,10 +88,11 @@ def _unwritable(out: Path, error: OSError) -> InputError:
 def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict[str, Any]:
     results: list[dict[str, Any]] = []
     for part in parts:
-        watch.plan(_plan(part))
+        watch.plan(part.plan())
     try:
         for part in parts:
-            results += PartRun(setup.config, part, out, watch).play()
+            seeded = screened(setup.config, part, out, watch)
+            results += PartRun(setup.config, seeded, out, watch).play()
             part.nodes.population.engine.release()
     except Stopped as stop:
         _close_folder(out, setup, parts, results + stop.args[0])
@@ -135,15 +100,7 @@ def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict
     return _close_folder(out, setup, parts, results)
 
 
-def _plan(part: Part) -> str:
-    """What a part stacks, and about how much memory that takes."""
-    replicas, rows = len(part.replicas), len(part.nodes)
-    size = part.nodes.population.engine.memory(rows) / 2**30
-    stack = f"{replicas} x {part.nodes.n} nodes = {rows} rows" if replicas > 1 else f"{rows} nodes"
-    return f"plan: {part.name}: {stack}, about {max(size, 0.01):.2f} GiB"
-
-
-def _check_folder(out: Path, config: Config, resume: bool) -> None:
+def check_folder(out: Path, config: Config, resume: bool) -> None:
     """Refuse to mix two runs in one folder."""
     written = out / "config.toml"
     if out.exists() and not out.is_dir():
@@ -198,7 +155,7 @@ def _close_folder(
 
 def prepare(config: Config, device: str = "auto") -> Setup:
     """Load the data set and deal it to the nodes, once all names are known to be right."""
-    _check_names(config)
+    check_names(config)
     clusters = tuple(_cluster(table) for table in config.data.clusters)
     with _at("data.partition"):
         partition = data.partitions.build(config.data.partition)
@@ -209,10 +166,10 @@ def prepare(config: Config, device: str = "auto") -> Setup:
         Stack(sum(group[0].counts), tuple(group), deal(dataset, clusters, group, plan))
         for group in _groups(config)
     ]
-    return Setup(config, dataset, clusters, tuple(stacks), _device(device))
+    return Setup(config, dataset, clusters, tuple(stacks), find_device(device))
 
 
-def _check_names(config: Config) -> None:
+def check_names(config: Config) -> None:
     """Build what needs no data, so that a wrong name or option costs no time."""
     for table in config.algorithm:
         _algorithm(config, table)
@@ -220,6 +177,14 @@ def _check_names(config: Config) -> None:
         own = f"algorithm.{config.label(table)}." if "optimizer" in table.train else ""
         with _at(f"{own}train.optimizer"):
             optimizers.build(optimizer)
+    for cluster in config.data.clusters:
+        _cluster(cluster)
+    with _at("data.partition"):
+        data.partitions.build(config.data.partition)
+    with _at("data.source"):
+        data.source_of(config.data.source)
+    with _at("model"):
+        check_model(config.model.spec)
 
 
 def _algorithm(config: Config, table: AlgorithmTable) -> Algorithm:
@@ -230,15 +195,6 @@ def _algorithm(config: Config, table: AlgorithmTable) -> Algorithm:
 def _cluster(table: ClusterTable) -> Cluster:
     with _at(f"data.clusters.{table.name}.shifts"):
         return Cluster(table.name, tuple(data.shifts.build(spec) for spec in table.shifts))
-
-
-@contextmanager
-def _at(where: str) -> Iterator[None]:
-    """Errors inside say to which key of the configuration they belong."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error.__cause__
 
 
 def _groups(config: Config) -> list[list[Replica]]:
@@ -254,7 +210,8 @@ def _groups(config: Config) -> list[list[Replica]]:
     return [[r for r in replicas if sum(r.counts) == size] for size in sizes]
 
 
-def _device(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
+    """The device of this name; auto: a GPU where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.split(":")[0] not in ("cpu", "cuda"):
@@ -293,95 +250,11 @@ def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -
     )
 
 
-def make_nodes(setup: Setup, stack: Stack, table: AlgorithmTable) -> Nodes:
-    """The block of a stack, with the engine that an algorithm's [train] asks for."""
-    train = setup.config.train_of(table)
-    settings = _settings(setup, train)
-    with _at("model"):
-        build = build_model(setup.config.model.spec, _shape(setup))
-    engine = make_engine(
-        build,
-        setup.dataset.train.inputs.shape[1:],
-        settings,
-        setup.config.model.head,
-        setup.config.runtime.path,
-    )
-    work = LocalWork(
-        batch=train.batch,
-        steps=None if train.epochs else train.steps or LocalWork.steps,
-        epochs=train.epochs,
-        lr=train.lr,
-    )
-    seeds = tuple(replica.seed for replica in stack.replicas)
-    count = stack.n * len(seeds)
-    held = stack.holdings
-    samples = _on_device([held.train, held.valid, held.test], settings)
-    return Nodes(
-        population=Population(stack.n, seeds, engine, work, train.common_start),
-        key=torch.arange(count),
-        train_data=samples[0],
-        valid_data=samples[1],
-        test_data=samples[2],
-        lr=torch.full((count,), train.lr, dtype=settings.dtype),
-        clusters=held.cluster.to(settings.device) if algorithms[table.name].oracle else None,
-    )
-
-
-def _settings(setup: Setup, train: Train) -> TrainingSettings:
-    objective = train.objective
-    if objective == "auto":
-        objective = "classification" if setup.dataset.classes else "regression"
-    if objective == "classification" and not setup.dataset.classes:
-        raise InputError(
-            f"train.objective: data set {setup.dataset.name!r} has no classes; use 'regression'"
-        )
-    if objective == "regression" and setup.dataset.classes:
-        raise InputError(
-            f"train.objective: 'regression' predicts numbers, and data set {setup.dataset.name!r} "
-            "has classes; use 'classification' or 'reconstruction'"
-        )
-    return TrainingSettings(
-        objective=objectives.build(objective),
-        optimizer=optimizers.build(train.optimizer),
-        classes=setup.dataset.classes,
-        batch=train.batch,
-        device=setup.device,
-        dtype=torch.float64 if train.precision == "float64" else torch.float32,
-        precision=_precision(train, setup.device),
-    )
-
-
-def _precision(train: Train, device: torch.device) -> str:
-    """How factors are rounded; by default a GPU uses TF32 and a CPU rounds nothing."""
-    if train.precision == "auto":
-        return "tf32" if device.type == "cuda" else "float32"
-    return train.precision
-
-
-def _shape(setup: Setup) -> Shape:
-    targets = setup.dataset.train.targets
-    outputs = setup.dataset.classes or int(targets.shape[1])
-    return Shape(tuple(setup.dataset.train.inputs.shape[1:]), outputs)
-
-
-def _on_device(samples: list[Samples], settings: TrainingSettings) -> list[Samples]:
-    """The samples on the engine's device; pools that are shared stay shared."""
-    pools = {id(s.pool): s.pool.to(settings.device, settings.dtype) for s in samples}
-    return [
-        replace(
-            s,
-            pool=pools[id(s.pool)],
-            index=s.index.to(settings.device),
-            start=s.start.to(settings.device),
-            count=s.count.to(settings.device),
-        )
-        for s in samples
-    ]
-
-
 def _check(algorithm: Algorithm, nodes: Nodes) -> None:
     """Try what could fail later: the graph, and the state of one node."""
     spec = algorithm.graph_spec()
     if spec is not None:
         spec.check(nodes.n)
     algorithm.start(nodes[torch.arange(1)])
+    if isinstance(algorithm, Federated):
+        algorithm.start_server(server_of(nodes))

@@ -13,7 +13,7 @@ from coterie.core import Algorithm, LocalWork, Nodes, Population
 from coterie.core.engine import Engine
 from coterie.core.samples import Pool, Samples
 from coterie.runtimes.lockstep import DirectExchange, Exchange, FrameExchange
-from coterie.runtimes.simulate import Simulation
+from coterie.runtimes.simulate import simulation_of
 from coterie.training import TrainingSettings, make_engine
 from coterie.training.objectives import Classification, Objective
 from coterie.training.optimizers import SGD, Optimizer
@@ -104,13 +104,12 @@ def simulate(
     algorithm: Algorithm, blocks: list[Nodes], exchange: Exchange, rounds: int = 3
 ) -> Tensor:
     """The personal models after some rounds: [m, P]."""
-    simulation = Simulation(algorithm, blocks, exchange)
+    simulation = simulation_of(algorithm, blocks, exchange)
     simulation.start()
     for t in range(rounds):
         simulation.round(t)
     simulation.finish(rounds)
-    models = zip(simulation.states, simulation.blocks, strict=True)
-    return torch.cat([algorithm.personal(state, block) for state, block in models])
+    return torch.cat([models for _, models in simulation.personal()])
 
 
 def ways_to_run(nodes: Nodes) -> list[tuple[list[Nodes], Exchange]]:

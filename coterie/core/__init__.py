@@ -2,13 +2,16 @@
 
 from coterie.core.algorithm import Algorithm, Program, State, algorithms, replica_field
 from coterie.core.draws import draw, pick_lowest, uniform
-from coterie.core.graphs import Full, GraphSpec, Push, Regular, Ring, graphs, regular
-from coterie.core.messages import Fetch, Inbox, Listen, Send, mix
+from coterie.core.federated import Cohort, Federated, Nothing
+from coterie.core.graphs import Full, GraphSpec, Pull, Push, Regular, Ring, graphs, regular
+from coterie.core.messages import Fetch, Inbox, Listen, Send, mean, mix
 from coterie.core.nodes import LocalWork, Nodes, Population
 from coterie.core.params import Layout
 
 __all__ = [
     "Algorithm",
+    "Cohort",
+    "Federated",
     "Fetch",
     "Full",
     "GraphSpec",
@@ -17,8 +20,10 @@ __all__ = [
     "Listen",
     "LocalWork",
     "Nodes",
+    "Nothing",
     "Population",
     "Program",
+    "Pull",
     "Push",
     "Regular",
     "Ring",
@@ -27,6 +32,7 @@ __all__ = [
     "algorithms",
     "draw",
     "graphs",
+    "mean",
     "mix",
     "pick_lowest",
     "regular",

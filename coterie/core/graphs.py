@@ -21,6 +21,7 @@ from coterie.core.registry import Registry
 from coterie.errors import InputError
 
 Edges = npt.NDArray[np.int64]  # [2, E]: source, target
+SERVER = -1  # the id of the server in a federated algorithm
 TURNS = 8  # of pairing leftover stubs before a regular graph is drawn afresh
 
 
@@ -266,15 +267,42 @@ class Push(GraphSpec):
 
     def edges(self, n: int, seed: int, t: int) -> Edges:
         self.check(n)
-        here = torch.arange(n)
-        chosen = shuffle(draw(seed, "push", t, here, n - 1))[:, : self.peers]  # [n, peers]
-        chosen = chosen + (chosen >= here[:, None])  # never oneself
-        return np.stack([here.repeat_interleave(self.peers).numpy(), chosen.flatten().numpy()])
+        return np.stack(_own_choice(n, self.peers, seed, t, "push"))
+
+
+@graphs.register("pull")
+@dataclass(frozen=True)
+class Pull(GraphSpec):
+    """Each node hears a few peers of its own choice, new ones every round."""
+
+    peers: int = 4  # peers each node hears
+
+    def check(self, n: int) -> None:
+        if not 0 <= self.peers < n:
+            raise InputError(f"{n} nodes cannot ask {self.peers} peers; use 0 to {n - 1}")
+
+    def changes(self) -> bool:
+        return True
+
+    def edges(self, n: int, seed: int, t: int) -> Edges:
+        self.check(n)
+        return np.stack(_own_choice(n, self.peers, seed, t, "pull")[::-1])
+
+
+def _own_choice(n: int, peers: int, seed: int, t: int, purpose: str) -> list[Edges]:
+    """Every node beside each of the distinct peers it chose: two arrays [n * peers]."""
+    here = torch.arange(n)
+    chosen = shuffle(draw(seed, purpose, t, here, n - 1))[:, :peers]  # [n, peers]
+    chosen = chosen + (chosen >= here[:, None])  # never oneself
+    return [here.repeat_interleave(peers).numpy(), chosen.flatten().numpy()]
 
 
 @dataclass(frozen=True)
 class Graph:
-    """The edges of one round over all replicas; a node's key is replica * n + id."""
+    """The edges of one round over all replicas; a node's key is replica * n + id.
+
+    The server of replica r among R has the key r - R, which is below all others.
+    """
 
     source: Tensor  # [E] keys, sorted by (target, source)
     target: Tensor  # [E] keys
@@ -284,14 +312,16 @@ class Graph:
         """Metropolis-Hastings weights [E]: 1 / (1 + the larger degree of the two ends)."""
         if not self.source.numel():
             return torch.empty(0, dtype=torch.float64)
-        size = int(torch.maximum(self.source, self.target).max()) + 1
-        degree = torch.bincount(self.source, minlength=size)
-        return 1.0 / (1 + torch.maximum(degree[self.source], degree[self.target])).double()
+        first = torch.minimum(self.source, self.target).min()  # a server's key is negative
+        source, target = self.source - first, self.target - first
+        degree = torch.bincount(source, minlength=int(torch.maximum(source, target).max()) + 1)
+        return 1.0 / (1 + torch.maximum(degree[source], degree[target])).double()
 
 
 def union(edges: list[Edges], n: int) -> Graph:
     """The disjoint union of one edge array per replica, as a Graph."""
-    keys = [torch.from_numpy(np.ascontiguousarray(e)) + r * n for r, e in enumerate(edges)]
-    source, target = torch.cat(keys, dim=1) if keys else torch.empty(2, 0, dtype=torch.int64)
-    order = torch.argsort(target * (len(edges) * n + 1) + source)
+    replicas = len(edges)
+    keys = [np.where(e == SERVER, r - replicas, e + r * n) for r, e in enumerate(edges)]
+    source, target = torch.from_numpy(np.concatenate([np.empty((2, 0), np.int64), *keys], axis=1))
+    order = torch.argsort(target * (replicas * (n + 1) + 1) + source)
     return Graph(source[order], target[order], n)

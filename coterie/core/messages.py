@@ -1,6 +1,7 @@
 """What a round yields and what it is sent: Send, Fetch, Listen, and the Inbox.
 
-Inside the runtimes a node is named by its key, replica * n + id; algorithms only see ids.
+Inside the runtimes a node is named by its key, replica * n + id (a server's is negative);
+algorithms only see ids.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from coterie.core.graphs import Graph
+from coterie.core.graphs import SERVER, Graph
 
 Rows = Mapping[str, Tensor]
 
@@ -89,8 +90,8 @@ class Inbox:
 
     @cached_property
     def source(self) -> Tensor:
-        """The node id of every heard row: [S]."""
-        return (self._key % self._n).to(self._device)
+        """The node id of every heard row, -1 for the server: [S]."""
+        return torch.where(self._key < 0, SERVER, self._key % self._n).to(self._device)
 
     @cached_property
     def sender(self) -> Tensor:
@@ -107,9 +108,12 @@ class Inbox:
         """The Metropolis-Hastings weight of every edge: [E]."""
         return self._weight().to(self._device)
 
-    def sum(self, name: str, weight: Tensor | None = None) -> Tensor:
-        """For every row of the block the sum of what it heard, times `weight` [E]: [m, ...]."""
-        rows = self._rows[name]
+    def sum(self, name: str | Tensor, weight: Tensor | None = None) -> Tensor:
+        """For every row of the block the sum of what it heard, times `weight` [E]: [m, ...].
+
+        Instead of a name: a tensor [S, ...] that was made of the heard rows.
+        """
+        rows = self._rows[name] if isinstance(name, str) else name
         slots = self._slots
         if slots.heard.shape[1] > DENSE_DEGREE:
             return self._dense_sum(rows, weight)
@@ -125,7 +129,7 @@ class Inbox:
         weight = rows.new_ones(len(self._sender)) if weight is None else weight
         where = (self.receiver, self.sender)
         matrix.index_put_(where, weight.to(rows.dtype), accumulate=True)
-        flat = rows.flatten(1)
+        flat = rows.reshape(len(rows), -1)
         broken = ~flat.isfinite()  # a diverged row reaches only those who heard it
         total = matrix @ flat.masked_fill(broken, 0)
         reached = (matrix != 0).to(rows.dtype) @ broken.to(rows.dtype) > 0
@@ -208,6 +212,17 @@ def mix(
     heard = inbox.sum(name, None if keep is None else keep.to(own.dtype))
     mixed = _times(own + heard, 1 / (1 + inbox.count(keep)).to(own.dtype))
     return torch.where(_column(inbox.count(keep) == 0, own), own, mixed)
+
+
+def mean(inbox: Inbox, name: str, otherwise: Tensor, by: str | None = None) -> Tensor:
+    """The mean of what each row heard; `otherwise` where it heard nobody.
+
+    With `by`, the heard rows are already multiplied by the weights of that name: two sums are all
+    that is needed, which is why a sealed inbox can be averaged too.
+    """
+    weight = inbox.count().to(otherwise.dtype) if by is None else inbox.sum(by)
+    total = _times(inbox.sum(name), 1 / torch.where(weight > 0, weight, 1))
+    return torch.where(_column(weight > 0, otherwise), total, otherwise)
 
 
 def _edge_total(inbox: Inbox, weight: Tensor, like: Tensor) -> Tensor:

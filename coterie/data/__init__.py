@@ -3,6 +3,7 @@
 from coterie.data import cifar10 as cifar10
 from coterie.data import digits as digits
 from coterie.data import edges as edges
+from coterie.data import flickr_mammals as flickr_mammals
 from coterie.data import imagenette as imagenette
 from coterie.data import images as images
 from coterie.data import mnist as mnist
@@ -12,7 +13,17 @@ from coterie.data import table as table
 from coterie.data.fetch import Archive, Available, available, get
 from coterie.data.partitions import Partition, partitions
 from coterie.data.shifts import Shift, shifts
-from coterie.data.source import Dataset, Source, Split, as_split, from_arrays, load, sources
+from coterie.data.source import (
+    Dataset,
+    Source,
+    Split,
+    as_split,
+    from_arrays,
+    load,
+    require,
+    source_of,
+    sources,
+)
 
 __all__ = [
     "Archive",
@@ -28,6 +39,8 @@ __all__ = [
     "get",
     "load",
     "partitions",
+    "require",
     "shifts",
+    "source_of",
     "sources",
 ]

@@ -42,6 +42,13 @@ class Hub:
         self.group = {}
         self.wake()
 
+    def forget(self, peer: int) -> None:
+        """Lose all frames on their way from or to a peer."""
+        for way, queue in self.ways.items():
+            if peer in way:
+                queue.clear()
+        self.wake()
+
     def reaches(self, source: int, to: int) -> bool:
         """Whether a frame would get through now."""
         groups = {self.group.get(source), self.group.get(to)} - {None}
@@ -121,9 +128,9 @@ class LoopbackLink(Link):
             while not queue or not self.hub.reaches(source, self.peer):
                 changed.clear()
                 await changed.wait()
+            frame = queue.popleft()
+            changed.set()
             if (delay := self.hub.delay(source, self.peer)) > 0:
                 await asyncio.sleep(delay)
-            frame = queue.popleft()
             self.traffic.received += len(frame)
-            changed.set()
             await self.receive(source, frame)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,15 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
-def save(path: Path, states: list[Any], sent: Tensor, note: dict[str, Any]) -> None:
-    """Write the states of all blocks, the traffic so far and a note of plain values."""
-    tensors = {"sent": sent}
+def save(
+    path: Path,
+    states: list[Any],
+    sent: Tensor,
+    note: dict[str, Any],
+    more: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write the states of all blocks, the traffic so far, a note of plain values, and `more`."""
+    tensors = {"sent": sent, **(more or {})}
     for field in dataclasses.fields(states[0]):
         rows = [getattr(state, field.name) for state in states]
         whole = rows[0] if _is_replica(field) else torch.cat(rows)
@@ -54,11 +61,7 @@ def read_note(path: Path) -> dict[str, Any]:
 
 def load(path: Path, like: list[Any]) -> tuple[list[Any], Tensor]:
     """The states of all blocks, in the shapes of `like`, and the traffic so far."""
-    try:
-        tensors = safetensors.torch.load(path.read_bytes())
-        sent = tensors["sent"]
-    except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
-        raise _unreadable(path, error) from None
+    tensors = read(path)
     fields = {
         field.name: _split(tensors, field, like, path) for field in dataclasses.fields(like[0])
     }
@@ -66,7 +69,16 @@ def load(path: Path, like: list[Any]) -> tuple[list[Any], Tensor]:
         type(state)(**{name: parts[number] for name, parts in fields.items()})
         for number, state in enumerate(like)
     ]
-    return states, sent
+    return states, tensors["sent"]
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """All tensors of a checkpoint, on the CPU."""
+    try:
+        tensors = safetensors.torch.load(path.read_bytes())
+        return {"sent": tensors["sent"], **tensors}
+    except (OSError, KeyError, ValueError, safetensors.SafetensorError) as error:
+        raise _unreadable(path, error) from None
 
 
 def _split(
@@ -78,9 +90,14 @@ def _split(
     replica = _is_replica(field)
     rows = len(mine[0]) if replica else sum(len(part) for part in mine)
     if whole is None or whole.shape != (rows, *mine[0].shape[1:]):
-        raise InputError(f"the checkpoint {path} belongs to another configuration")
+        raise foreign(path)
     parts = [whole] * len(mine) if replica else whole.split([len(part) for part in mine])
     return [part.to(own.device, own.dtype) for part, own in zip(parts, mine, strict=True)]
+
+
+def foreign(path: Path) -> InputError:
+    """The error where a checkpoint holds something else than this run needs."""
+    return InputError(f"the checkpoint {path} belongs to another configuration")
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:

@@ -19,6 +19,7 @@ class Exchange(abc.ABC):
 
     n: int  # nodes of one population
     sent: Tensor  # [replicas * n] bytes that each node has sent so far
+    server_sent: Tensor  # [replicas] bytes that each replica's server has sent so far
 
     @abc.abstractmethod
     def superstep(
@@ -37,11 +38,16 @@ class Exchange(abc.ABC):
         kind = "offer" if isinstance(message, Fetch) else "send"
         for copies in rows.unique().tolist():
             if copies:
-                size = wire.frame_size(kind, _schema(heard, copies))
-                self.sent += size * torch.bincount(source[rows == copies], minlength=len(self.sent))
+                self._add(source[rows == copies], wire.frame_size(kind, _schema(heard, copies)))
         if isinstance(message, Fetch):
-            asked = torch.bincount(keys[row], minlength=len(self.sent))
-            self.sent += wire.frame_size("ask", ()) * asked
+            self._add(keys[row], wire.frame_size("ask", ()))
+
+    def _add(self, source: Tensor, size: int) -> None:
+        """Count `size` bytes at every one of these keys."""
+        nodes, replicas = len(self.sent), len(self.server_sent)
+        copies = torch.bincount(source + replicas, minlength=replicas + nodes)
+        self.server_sent += size * copies[:replicas]
+        self.sent += size * copies[replicas:]
 
 
 def _schema(heard: Heard, copies: int) -> wire.Schema:
@@ -57,11 +63,12 @@ class DirectExchange(Exchange):
     def __init__(self, n: int, replicas: int = 1) -> None:
         self.n = n
         self.sent = torch.zeros(n * replicas, dtype=torch.int64)
+        self.server_sent = torch.zeros(replicas, dtype=torch.int64)
 
     def superstep(
         self, t: int, step: int, keys: list[Tensor], messages: list[Message]
     ) -> list[Inbox]:
-        heard = _merge([outgoing(m, k) for m, k in zip(messages, keys, strict=True)])
+        heard = merge([outgoing(m, k) for m, k in zip(messages, keys, strict=True)])
         for block, message in zip(keys, messages, strict=True):
             self.count(block, message, heard)
         return [deliver(m, k, heard, self.n) for m, k in zip(messages, keys, strict=True)]
@@ -74,6 +81,7 @@ class FrameExchange(Exchange):
         self.n = n
         self.run = run
         self.sent = torch.zeros(n, dtype=torch.int64)
+        self.server_sent = torch.zeros(1, dtype=torch.int64)
         self.link = MemoryLink()
 
     def superstep(
@@ -91,7 +99,7 @@ class FrameExchange(Exchange):
 
     def _post(self, t: int, step: int, source: int, to: int, kind: str, rows: Any) -> None:
         frame = wire.encode(wire.Frame(self.run, t, step, source, kind, rows))
-        self.sent[source] += len(frame)
+        self._add(torch.tensor([source]), len(frame))
         self.link.send(to, frame)
 
     def _inbox(self, message: Message, key: Tensor) -> Inbox:
@@ -101,10 +109,10 @@ class FrameExchange(Exchange):
             for f in frames
             if f.rows
         ]
-        return deliver(message, key, _merge(parts), self.n)
+        return deliver(message, key, merge(parts), self.n)
 
 
-def _merge(parts: list[Heard]) -> Heard:
+def merge(parts: list[Heard]) -> Heard:
     """All rows on their way, ordered by (key, row)."""
     parts = [part for part in parts if part.rows and len(part.key)]
     if len(parts) == 1:
@@ -127,15 +135,27 @@ def play(t: int, keys: list[Tensor], programs: list[Program], exchange: Exchange
     step = 0
     while any(message is not None for message in messages):
         if any(message is None for message in messages):
-            raise RuntimeError(
-                f"round {t}: some blocks yielded a message in superstep {step} and some did not; "
-                "every block must yield the same number of times"
-            )
+            raise _uneven(t, step, keys, messages)
         asked = [message for message in messages if message is not None]
         inboxes = exchange.superstep(t, step, keys, asked)
         messages = [_advance(p, inboxes[b], results, b) for b, p in enumerate(programs)]
         step += 1
     return results
+
+
+def _uneven(t: int, step: int, keys: list[Tensor], messages: list[Message | None]) -> RuntimeError:
+    """The error where some programs yield in a superstep and others have ended."""
+    yielded = {bool((key < 0).any()) for key, m in zip(keys, messages, strict=True) if m}
+    if len(yielded) == 1 and any(bool((key < 0).any()) for key in keys):
+        more, fewer = ("serve", "round") if yielded == {True} else ("round", "serve")
+        return RuntimeError(
+            f"round {t}: `{more}` yielded a message in superstep {step}, but `{fewer}` had ended; "
+            "the server and its clients must yield the same number of times"
+        )
+    return RuntimeError(
+        f"round {t}: some blocks yielded a message in superstep {step} and some did not; "
+        "every block must yield the same number of times"
+    )
 
 
 def _advance(

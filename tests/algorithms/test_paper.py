@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch.testing import assert_close
 
-from coterie.algorithms import DPSGD, EpidemicLearning, Facade, Local
+from coterie.algorithms import DPSGD, DePRL, EpidemicLearning, Facade, Local
 from coterie.core import algorithms
+from coterie.errors import InputError
 from coterie.runtimes.lockstep import DirectExchange
 from coterie.runtimes.simulate import Simulation
-from tests.algorithms.reference import dpsgd, epidemic, facade, local
+from tests.algorithms.reference import deprl, dpsgd, epidemic, facade, local
 from tests.algorithms.world import N, make_nodes
 
 ROUNDS, SEED = 4, 1
@@ -72,9 +75,65 @@ def test_an_all_reduce_leaves_everybody_the_mean(algorithm):
     same(played(algorithm, finish=True).params, epidemic.all_reduce(before))
 
 
+DEPRLS = [
+    DePRL("ring"),
+    DePRL("ring", head_steps=3, core_steps=2, lr_decay=0.5),
+    DePRL("ring", head_epochs=2, core_epochs=1),
+    DePRL({"name": "regular", "degree": 2}, core_steps=0),
+    DePRL({"name": "erdos-renyi", "probability": 0.5}, head_epochs=0.5),
+]
+
+
+def steps_of(algorithm: DePRL):
+    """Local steps on one part, at the learning rate of round t."""
+
+    def steps(i, params, t, part):
+        nodes, layout = node(i), NODES.layout
+        nodes = dataclasses.replace(nodes, lr=nodes.lr * algorithm.lr_decay**t)
+        epochs = getattr(algorithm, f"{part}_epochs") or None
+        count = None if epochs else getattr(algorithm, f"{part}_steps")
+        columns = layout.head if part == "head" else layout.core
+        return nodes.train(params[None], t, part, columns, count, epochs)[0]
+
+    return steps
+
+
+@pytest.mark.parametrize("algorithm", DEPRLS, ids=str)
+def test_deprl_trains_heads_then_cores_and_averages_cores(algorithm):
+    start, layout = NODES.initial_params(), NODES.layout
+    cores, heads = start[:, layout.core], start[:, layout.head]
+    cores, heads = deprl.run(cores, heads, ROUNDS, steps_of(algorithm), edges_of(algorithm))
+    state = played(algorithm)
+    same(state.core, cores)
+    same(state.head, heads)
+    same(algorithm.personal(state, NODES), [torch.cat(m) for m in zip(cores, heads, strict=True)])
+
+
+def test_the_final_all_reduce_of_deprl_leaves_heads_alone():
+    algorithm = DePRL("ring", all_reduce=True)
+    before, after = played(algorithm), played(algorithm, finish=True)
+    same(after.core, epidemic.all_reduce(list(before.core)))
+    assert torch.equal(after.head, before.head)
+
+
+def test_deprl_sends_cores_alone():
+    algorithm, nodes = DePRL("ring"), NODES
+    message = next(algorithm.round(0, algorithm.start(nodes), nodes))
+    assert {name: rows.shape[1] for name, rows in message.rows.items()} == {
+        "core": nodes.layout.split
+    }
+
+
+@pytest.mark.parametrize("option", ["head_steps", "core_steps", "head_epochs", "lr_decay"])
+def test_deprl_refuses_what_cannot_be(option):
+    with pytest.raises(InputError, match=f"{option} must be at least 0, got -1"):
+        DePRL(**{option: -1})
+
+
 def brief(algorithm: Facade) -> str:
     core = "facade" if algorithm.shared_core else "idca"
-    return f"{core}-k{algorithm.heads}-w{algorithm.warmup}-{algorithm.scoring}-e{algorithm.explore}"
+    kind = f"{core}-k{algorithm.heads}-w{algorithm.warmup}-{algorithm.scoring}"
+    return f"{kind}-e{algorithm.explore}{'-fading' * algorithm.fading}-a{algorithm.leak:g}"
 
 
 def box_of(algorithm: Facade) -> facade.Facade:
@@ -89,6 +148,9 @@ def box_of(algorithm: Facade) -> facade.Facade:
         words=lambda i, t: node(i).draw("head ties", t, algorithm.heads)[0].tolist(),
         scoring=algorithm.scoring,
         explore=algorithm.explore,
+        fading=algorithm.fading,
+        leak=algorithm.leak,
+        dice=lambda i, t: node(i).draw("explore", t, 2)[0].tolist(),
     )
 
 
@@ -118,9 +180,15 @@ FACADES = [
         (1, 1, "same", 0),
     ]
 ]
+FACADES += [
+    Facade(heads=3, degree=2, warmup=1, samples=5, explore=2, fading=True),
+    Facade(heads=3, degree=2, warmup=1, samples=5, leak=5.0),
+    Facade(heads=2, degree=2, warmup=0, samples=5, leak=1.0, explore=1),
+    Facade(heads=1, degree=2, warmup=0, samples=5, leak=5.0),
+]
 IDCA = [
-    algorithms.build({"name": "idca", "degree": 3, "warmup": w, "samples": 5, "heads": 3})
-    for w in (0, 1)
+    algorithms.build({"name": "idca", "degree": 3, "samples": 5, "heads": 3, **options})
+    for options in ({"warmup": 0}, {"warmup": 1}, {"warmup": 0, "leak": 5.0})
 ]
 
 
@@ -159,6 +227,19 @@ def test_the_final_all_reduce_averages_heads_by_index(shared, k):
     cores, heads = facade.all_reduce(k, cores, heads, best_heads(cores, heads, k))
     same(state.core, cores)
     same(state.heads, [torch.stack(mine) for mine in heads])
+
+
+def test_exploration_ends_at_once_or_fades():
+    sharp, soft = Facade(warmup=2, explore=3), Facade(warmup=2, explore=3, fading=True)
+    assert [sharp.exploration(t) for t in range(7)] == [0, 0, 1, 1, 1, 0, 0]
+    assert [round(soft.exploration(t), 3) for t in (1, 2, 3, 5)] == [0, 1, 0.368, 0.05]
+    assert Facade(fading=True).exploration(50) == 0
+
+
+def test_leaking_heads_that_do_equally_well_become_their_mean():
+    heads = torch.arange(12.0).view(1, 3, 4)
+    lent = Facade(heads=3, leak=5.0).lend(10, heads, torch.tensor([1]), torch.ones(1, 3))
+    assert torch.allclose(lent, heads.mean(1))
 
 
 def test_the_trial_population_really_uses_several_heads():

@@ -11,11 +11,17 @@ from torch.testing import assert_close
 import coterie.algorithms  # noqa: F401  (registers the algorithms)
 from coterie.core import algorithms
 from coterie.runtimes.lockstep import DirectExchange, FrameExchange
-from coterie.runtimes.simulate import Simulation
+from coterie.runtimes.simulate import FederatedSimulation, simulation_of
 from tests.algorithms.world import N, make_nodes
 
 ROUNDS = 3
-TINY = {"warmup": 1, "samples": 6, "all_reduce": True, "degree": 2}  # where there is such an option
+TINY = {  # where there is such an option
+    "warmup": 1,
+    "samples": 6,
+    "all_reduce": True,
+    "degree": 2,
+    "clients": 4,
+}
 THREE = [torch.arange(0, 3), torch.arange(3, 4), torch.arange(4, N)]
 
 every_algorithm = pytest.mark.parametrize("name", sorted(algorithms.entries))
@@ -32,18 +38,25 @@ def whole(name, seeds=(1,)):
 
 def played(name, blocks, exchange):
     """Every field of the state after every round, and of the personal models at the end."""
-    simulation = Simulation(tiny(name), blocks, exchange)
+    simulation = simulation_of(tiny(name), blocks, exchange)
     simulation.start()
-    history = [fields(simulation.states)]
+    history = [everything(simulation)]
     for t in range(ROUNDS):
         simulation.round(t)
-        history.append(fields(simulation.states))
+        history.append(everything(simulation))
     simulation.finish(ROUNDS)
-    personal = [
-        simulation.algorithm.personal(state, nodes)
-        for state, nodes in zip(simulation.states, blocks, strict=True)
-    ]
-    return [*history, fields(simulation.states), {"personal": torch.cat(personal)}]
+    personal = [models for _, models in simulation.personal()]
+    return [*history, everything(simulation), {"personal": torch.cat(personal)}]
+
+
+def everything(simulation):
+    """All fields of all nodes' states; with a server its own too, and those of who took part."""
+    if isinstance(simulation, FederatedSimulation):
+        server = {f"server.{name}": rows for name, rows in fields([simulation.state]).items()}
+        kept = simulation.tensors()
+        kept["client.key"] = kept["client.key"] % N  # as if its replica were alone
+        return server | kept
+    return fields(simulation.states)
 
 
 def fields(states):

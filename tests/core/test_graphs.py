@@ -10,6 +10,7 @@ from coterie.core.graphs import (
     ErdosRenyi,
     Full,
     GraphSpec,
+    Pull,
     Push,
     Regular,
     Ring,
@@ -25,9 +26,9 @@ from coterie.data.edges import EdgeFile
 from coterie.errors import InputError
 
 N = 12
-DIRECTED = {"push"}
+DIRECTED = {"push", "pull"}
 FIXED_DEGREE = {"ring": 2, "torus": 4, "full": N - 1, "regular": 4, "fixed-regular": 4}
-NEW_EACH_ROUND = {"regular", "push"}
+NEW_EACH_ROUND = {"regular", "push", "pull"}
 
 
 @pytest.fixture(params=sorted(graphs.entries))
@@ -52,7 +53,7 @@ def test_a_graph_has_distinct_edges_within_range_and_no_self_loops(
         assert len(set(map(tuple, edges.T.tolist()))) == edges.shape[1]
 
 
-def test_a_graph_is_undirected_unless_nodes_push(named: tuple[str, GraphSpec]) -> None:
+def test_a_graph_is_undirected_unless_nodes_push_or_pull(named: tuple[str, GraphSpec]) -> None:
     name, spec = named
     pairs = set(map(tuple, spec.edges(N, 3, 1).T.tolist()))
     assert (pairs == {(b, a) for a, b in pairs}) == (name not in DIRECTED)
@@ -79,7 +80,10 @@ def test_a_graph_is_a_function_of_seed_and_round(named: tuple[str, GraphSpec]) -
     assert np.array_equal(spec.edges(N, 3, 1), spec.edges(N, 3, 1))
 
 
-@pytest.mark.parametrize("name", ["regular", "fixed-regular", "push", "erdos-renyi", "small-world"])
+RANDOM = ["regular", "fixed-regular", "push", "pull", "erdos-renyi", "small-world"]
+
+
+@pytest.mark.parametrize("name", RANDOM)
 def test_another_seed_gives_another_random_graph(name: str) -> None:
     spec = graphs.build(name)
     assert not np.array_equal(spec.edges(N, 3, 0), spec.edges(N, 4, 0))
@@ -120,6 +124,13 @@ def test_every_node_pushes_to_distinct_peers() -> None:
     assert len(np.unique(edges[0] * N + edges[1])) == 3 * N
 
 
+def test_every_node_pulls_from_distinct_peers() -> None:
+    edges = Pull(3).edges(N, 5, 0)
+    assert (np.bincount(edges[1], minlength=N) == 3).all()
+    assert len(np.unique(edges[0] * N + edges[1])) == 3 * N
+    assert not (np.bincount(edges[0], minlength=N) == 3).all()
+
+
 def test_a_small_world_that_rewires_nothing_is_a_ring_of_near_neighbors() -> None:
     pairs = set(map(tuple, SmallWorld(4, 0.0).edges(N, 0, 0).T.tolist()))
     near = {(i, (i + d) % N) for i in range(N) for d in (-2, -1, 1, 2)}
@@ -139,7 +150,7 @@ def test_an_erdos_renyi_graph_may_be_new_each_round() -> None:
     assert not np.array_equal(spec.edges(N, 0, 0), spec.edges(N, 0, 1))
 
 
-@pytest.mark.parametrize("spec", [Ring(), Torus(), Star(), Full(), regular(0), Push(0)])
+@pytest.mark.parametrize("spec", [Ring(), Torus(), Star(), Full(), regular(0), Push(0), Pull(0)])
 def test_a_lone_node_has_no_edges(spec: GraphSpec) -> None:
     spec.check(1)
     assert spec.edges(1, 0, 0).shape == (2, 0)
@@ -157,6 +168,7 @@ def test_two_nodes_on_a_ring_hear_each_other_once() -> None:
         (Regular(3), 5, "nodes x degree must be even; use degree 2 or 4"),
         (Push(5), 5, "5 nodes cannot push to 5 peers; use 0 to 4"),
         (Push(-1), 5, "cannot push to -1"),
+        (Pull(5), 5, "5 nodes cannot ask 5 peers; use 0 to 4"),
         (SmallWorld(3), 9, "needs an even degree from 2 to 8, got 3"),
         (SmallWorld(4), 4, "even degree from 2 to 3"),
         (ErdosRenyi(1.5), 5, "probability must be within 0 and 1, got 1.5"),

@@ -1,0 +1,124 @@
+"""DAC (Listo Zec et al., 2022): ask peers whose models fit my data, and learn who they are.
+
+Steps are numbered as on docs/papers/dac.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from coterie.algorithms.averages import average, offer, train_before
+from coterie.core import Algorithm, Fetch, Inbox, Nodes, Program, Pull, algorithms, uniform
+from coterie.errors import InputError
+
+
+@dataclass(frozen=True)
+class DACState:
+    """A model a node, and what it knows of its peers."""
+
+    params: Tensor  # [m, P]
+    scores: Tensor  # [m, n] similarity to every peer, measured or estimated; 0: unknown
+    asked: Tensor  # [m, n] bool: whose model was measured
+
+
+@algorithms.register("dac")
+@algorithms.register(
+    "dac-thesis",
+    doc="DAC as in the FACADE thesis's code: no two-hop, plain mean, the same draw every round",
+    two_hop=False,
+    samples=80,
+    by_samples=False,
+    train_last=False,
+    redraw=False,
+)
+@dataclass(frozen=True)
+class DAC(Algorithm):
+    """DAC (Listo Zec et al., 2022): ask those peers more often whose models fit the own data."""
+
+    degree: int = 4  # peers asked a round
+    tau: float = 30.0  # how strongly similar peers are preferred
+    growing: bool = True  # DAC-var: the temperature grows from 1 to tau + 1; False: tau always
+    two_hop: bool = True  # take the similarity of unknown peers from peers that know them
+    samples: int = 0  # own train samples on which models are compared; 0: all
+    by_samples: bool = True  # models count by their samples; False: all alike
+    train_last: bool = True  # average, then train; False: train, then average
+    redraw: bool = True  # False: the same random numbers every round, so that peers freeze early
+
+    def __post_init__(self) -> None:
+        for name in ("tau", "samples"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} must be at least 0, got {getattr(self, name)}")
+
+    def start(self, nodes: Nodes) -> DACState:
+        Pull(self.degree).check(nodes.n)
+        params = nodes.initial_params()
+        scores = params.new_zeros(len(nodes), nodes.n)
+        return DACState(params, scores, torch.zeros_like(scores, dtype=torch.bool))
+
+    def round(self, t: int, state: DACState, nodes: Nodes) -> Program:
+        params = train_before(state.params, t, nodes, self.train_last)
+        rows = offer(params, nodes, self.by_samples) | (
+            {"scores": state.scores} if self.two_hop else {}
+        )
+        inbox = yield Fetch(rows, self.choose(t, state.scores, nodes))  # 1
+        losses = nodes[inbox.receiver].loss(  # 2: my data, their models
+            inbox["params"][inbox.sender], t, "scores", self.samples or None
+        )
+        scores, asked = self.learn(state, inbox, similarity(losses), nodes)  # 3
+        params = average(params, inbox, nodes, self.by_samples)  # 4
+        return DACState(nodes.train(params, t) if self.train_last else params, scores, asked)  # 5
+
+    def personal(self, state: DACState, nodes: Nodes) -> Tensor:
+        return state.params
+
+    def choose(self, t: int, scores: Tensor, nodes: Nodes) -> Tensor:
+        """Peers [m, degree] drawn without replacement, with probabilities softmax(tau * scores).
+
+        The first to arrive where peer j takes a time of -log(u_j) / p_j; in logarithms, so that no
+        probability is too small to count.
+        """
+        words = nodes.draw("peers", t if self.redraw else 0, nodes.n)
+        lead = self.temperature(t - 1) * scores.double() - torch.log(-torch.log(uniform(words)))
+        lead = lead.scatter(1, nodes.ids[:, None], -torch.inf)  # nobody asks itself
+        return lead.argsort(dim=1, descending=True, stable=True)[:, : self.degree]
+
+    def temperature(self, t: int) -> float:
+        """Of the probabilities that round t ends with."""
+        return 2 * self.tau / (1 + math.exp(-0.2 * t)) - self.tau + 1 if self.growing else self.tau
+
+    def learn(
+        self, state: DACState, inbox: Inbox, similar: Tensor, nodes: Nodes
+    ) -> tuple[Tensor, Tensor]:
+        """Scores and asked peers after the similarities [E] of this round's peers."""
+        met = (inbox.receiver, inbox.source[inbox.sender])
+        scores = state.scores.index_put(met, similar)
+        asked = state.asked.index_put(met, torch.ones_like(similar, dtype=torch.bool))
+        if not self.two_hop:
+            return scores, asked
+        hearsay = estimate(inbox["scores"][inbox.sender], similar, inbox.receiver, scores)
+        told = ~asked & (hearsay > 0)
+        told = told.scatter(1, nodes.ids[:, None], False)
+        return torch.where(told, hearsay, scores), asked
+
+
+def similarity(losses: Tensor) -> Tensor:
+    """1 / loss; 0, as unknown, where a model has diverged or there is nothing to compare on."""
+    return (1 / losses.clamp(min=1e-8)).nan_to_num(nan=0.0, posinf=0.0)
+
+
+def estimate(theirs: Tensor, similar: Tensor, receiver: Tensor, like: Tensor) -> Tensor:
+    """For each row and each peer j the score that the most similar peer heard has for j: [m, n].
+
+    `theirs` [E, n] are the scores of the peers heard, `similar` [E] how similar they are; 0 where
+    nobody heard knows j.
+    """
+    where = receiver[:, None].expand_as(theirs)
+    known = theirs > 0
+    rank = torch.where(known, similar[:, None], -1)  # [E, n]
+    best = torch.full_like(like, -1).scatter_reduce(0, where, rank, "amax")
+    teller = known & (rank == best[receiver])
+    return torch.zeros_like(like).scatter_reduce(0, where, theirs * teller, "amax")

@@ -1,0 +1,68 @@
+"""FedAvg (McMahan et al., AISTATS 2017): clients train the server's model, the server averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from coterie.core import (
+    Cohort,
+    Federated,
+    Listen,
+    Nodes,
+    Nothing,
+    Program,
+    Send,
+    State,
+    algorithms,
+    mean,
+)
+
+
+@algorithms.register("fedavg")
+@dataclass(frozen=True)
+class FedAvg(Federated):
+    """FedAvg (McMahan et al., 2017): average what some clients made of the server's model."""
+
+    fraction: float = 1.0  # C, the share of the clients that take part in a round
+    clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
+
+    def cohort(self) -> Cohort:
+        return Cohort(self.fraction, self.clients)
+
+    def start_server(self, server: Nodes) -> State:
+        return State(server.initial_params())
+
+    def serve(self, t: int, state: State, server: Nodes) -> Program:
+        update = yield from mean_update(self, t, state.params, server)
+        return State(state.params + update)
+
+    def round(self, t: int, state: Nothing, nodes: Nodes) -> Program:
+        inbox = yield Listen(self.down(t, nodes), expect={"params": nodes.no_params})
+        clients, start = nodes[inbox.receiver], inbox["params"][inbox.sender]
+        update = clients.train(start, t) - start
+        rows = by_samples(update, clients)
+        yield Send(rows, along=self.up(t, nodes), sender=inbox.receiver)
+        return state
+
+    def deliver(self, server: State, state: Nothing, nodes: Nodes) -> State:
+        return State(nodes.of_server(server.params))
+
+    def personal(self, state: State, nodes: Nodes) -> Tensor:
+        return state.params
+
+
+def mean_update(algorithm: Federated, t: int, params: Tensor, server: Nodes) -> Program:
+    """Send the model down; the sample-weighted mean of what comes up, zero if nothing does."""
+    yield Send({"params": params}, along=algorithm.down(t, server))
+    expect = {"update": params, "samples": params[:, 0]}
+    inbox = yield Listen(algorithm.up(t, server), expect)
+    return mean(inbox, "update", otherwise=torch.zeros_like(params), by="samples")
+
+
+def by_samples(update: Tensor, clients: Nodes) -> dict[str, Tensor]:
+    """Rows that the server only has to add up: the update times the samples, and the samples."""
+    samples = clients.samples.to(update.dtype)
+    return {"update": update * samples[:, None], "samples": samples}

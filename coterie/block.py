@@ -1,0 +1,140 @@
+"""From a stack of replicas to the block of its nodes: model, engine, samples on their device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from coterie import data
+from coterie.config import AlgorithmTable, Config, Train
+from coterie.core.algorithm import algorithms
+from coterie.core.nodes import LocalWork, Nodes, Population
+from coterie.core.samples import Samples
+from coterie.data.holdings import Cluster, Holdings, Replica
+from coterie.errors import InputError, at
+from coterie.models import Shape, build_model
+from coterie.training import TrainingSettings, make_engine, objectives, optimizers
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Replicas of equal size that run together, and what their nodes own."""
+
+    n: int
+    replicas: tuple[Replica, ...]
+    holdings: Holdings  # of all nodes, or of those from `first` on
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all parts of a run have in common."""
+
+    config: Config
+    dataset: data.Dataset
+    clusters: tuple[Cluster, ...]
+    stacks: tuple[Stack, ...]
+    device: torch.device
+
+    def parity_reason(self, replica: Replica) -> str | None:
+        """Why predictions of different clusters cannot be compared, where they cannot."""
+        used = [self.clusters[c] for c, nodes in enumerate(replica.counts) if nodes]
+        if len(used) < 2:
+            return "there is only one cluster"
+        if any(shift.changes_labels for cluster in used for shift in cluster.shifts):
+            return "clusters have different labels, so their predictions should differ"
+        return None
+
+    def clusters_by_size(self) -> list[str]:
+        """The names of the clusters, the largest first."""
+        counts = [replica.counts for stack in self.stacks for replica in stack.replicas]
+        sizes = [sum(column) for column in zip(*counts, strict=True)]
+        ranked = sorted(range(len(sizes)), key=lambda c: -sizes[c])
+        return [self.clusters[c].name for c in ranked]
+
+
+def make_nodes(setup: Setup, stack: Stack, table: AlgorithmTable) -> Nodes:
+    """The block of a stack, with the engine that an algorithm's [train] asks for."""
+    train = setup.config.train_of(table)
+    settings = _settings(setup, train)
+    with at("model"):
+        build = build_model(setup.config.model.spec, _shape(setup))
+    engine = make_engine(
+        build,
+        setup.dataset.train.inputs.shape[1:],
+        settings,
+        setup.config.model.head,
+        setup.config.runtime.path,
+    )
+    work = LocalWork(
+        batch=train.batch,
+        steps=None if train.epochs else train.steps or LocalWork.steps,
+        epochs=train.epochs,
+        lr=train.lr,
+    )
+    seeds = tuple(replica.seed for replica in stack.replicas)
+    held = stack.holdings
+    count = len(held.cluster)
+    samples = _on_device([held.train, held.valid, held.test], settings)
+    return Nodes(
+        population=Population(stack.n, seeds, engine, work, train.common_start),
+        key=torch.arange(stack.first, stack.first + count),
+        train_data=samples[0],
+        valid_data=samples[1],
+        test_data=samples[2],
+        lr=torch.full((count,), train.lr, dtype=settings.dtype),
+        clusters=held.cluster.to(settings.device) if algorithms[table.name].oracle else None,
+    )
+
+
+def _settings(setup: Setup, train: Train) -> TrainingSettings:
+    objective = train.objective
+    if objective == "auto":
+        objective = "classification" if setup.dataset.classes else "regression"
+    if objective == "classification" and not setup.dataset.classes:
+        raise InputError(
+            f"train.objective: data set {setup.dataset.name!r} has no classes; use 'regression'"
+        )
+    if objective == "regression" and setup.dataset.classes:
+        raise InputError(
+            f"train.objective: 'regression' predicts numbers, and data set {setup.dataset.name!r} "
+            "has classes; use 'classification' or 'reconstruction'"
+        )
+    return TrainingSettings(
+        objective=objectives.build(objective),
+        optimizer=optimizers.build(train.optimizer),
+        classes=setup.dataset.classes,
+        batch=train.batch,
+        device=setup.device,
+        dtype=torch.float64 if train.precision == "float64" else torch.float32,
+        precision=_precision(train, setup.device),
+    )
+
+
+def _precision(train: Train, device: torch.device) -> str:
+    """How factors are rounded; by default a GPU uses TF32 and a CPU rounds nothing."""
+    if train.precision == "auto":
+        return "tf32" if device.type == "cuda" else "float32"
+    return train.precision
+
+
+def _shape(setup: Setup) -> Shape:
+    targets = setup.dataset.train.targets
+    outputs = setup.dataset.classes or int(targets.shape[1])
+    return Shape(tuple(setup.dataset.train.inputs.shape[1:]), outputs)
+
+
+def _on_device(samples: list[Samples], settings: TrainingSettings) -> list[Samples]:
+    """The samples on the engine's device; pools that are shared stay shared."""
+    pools = {id(s.pool): s.pool.to(settings.device, settings.dtype) for s in samples}
+    return [
+        replace(
+            s,
+            pool=pools[id(s.pool)],
+            index=s.index.to(settings.device),
+            start=s.start.to(settings.device),
+            count=s.count.to(settings.device),
+        )
+        for s in samples
+    ]

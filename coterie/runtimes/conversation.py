@@ -1,0 +1,314 @@
+"""One peer's side of the exchange, without sockets, clocks or threads.
+
+It is told what comes in, posts what has to go out, and knows who is still missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import torch
+
+from coterie.core.messages import Fetch, Message, Rows
+from coterie.core.nodes import Nodes
+from coterie.links import wire
+from coterie.links.wire import Header, WireError
+from coterie.runtimes.logs import tell
+from coterie.runtimes.mailbox import SUPERSTEPS, Late, Mailbox
+from coterie.runtimes.packing import sources, targets
+from coterie.runtimes.roll import Place, Roll
+
+Post = Callable[[int, bytes], None]  # to whom, and the frame
+DATA = ("send", "offer", "ask")  # kinds that are the algorithm's traffic
+SHARING = SUPERSTEPS - 1  # in which a server's state goes to its clients; no training traffic
+CHATTY = 20  # rejected frames of one peer that are all logged; after these, ever fewer
+ROUNDS = 8  # that a hello names at most
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a conversation takes and keeps."""
+
+    rounds: int  # of training; the algorithm's last program is one more, the end another
+    window: int = 2  # rounds that a peer may be ahead of another
+    ahead: int = 1 << 30  # bytes of frames that wait for their superstep
+    limits: wire.Limits = field(default_factory=wire.Limits)
+
+
+@dataclass
+class Offer:
+    """Rows that are kept for those who ask."""
+
+    frame: bytes | None
+    answered: set[int] = field(default_factory=set)
+
+
+@dataclass
+class Saying:
+    """What this peer says in one superstep, and what became of it."""
+
+    message: Message
+    frame: bytes | None  # its rows
+    to: set[int]  # who gets them unasked
+    sources: set[int]  # from whom it wants to hear
+    reached: set[int] = field(default_factory=set)  # to whom it was sent, or who was asked
+    gone: set[int] = field(default_factory=set)  # who has no answer
+
+
+class Conversation:
+    """What a peer says and hears, superstep by superstep."""
+
+    def __init__(self, nodes: Nodes, run: bytes, roll: Roll, bounds: Bounds, post: Post) -> None:
+        self.nodes = nodes
+        self.me = int(nodes.key[0])
+        self.run = run
+        self.roll = roll
+        self.bounds = bounds
+        self.post = post
+        self.box = Mailbox(len(roll.entries), bounds.window, bounds.ahead)
+        self.begun = False
+        self.life = 1  # a number that tells this process from earlier ones of the same peer
+        self.rounds: tuple[int, ...] = ()  # that can be resumed here
+        self.theirs: dict[int, tuple[int, ...]] = {}  # that can be resumed by who said hello
+        self.saying: Saying | None = None
+        self.offers: dict[Place, Offer] = {}
+        self.sent: Counter[str] = Counter()  # bytes by kind
+        self.rejected: Counter[int] = Counter()  # frames by sender
+        self.late = 0  # frames that came after their superstep
+        self._takes = {
+            "send": self._take_send,
+            "offer": self._take_answer,
+            "ask": self._take_ask,
+            "hello": self._take_hello,
+            "at": self._take_at,
+            "bye": self._take_bye,
+            "gone": self._take_answer,
+        }
+
+    @property
+    def place(self) -> Place:
+        """Where this peer is."""
+        return self.box.place
+
+    def await_start(self, rounds: tuple[int, ...]) -> None:
+        """Say hello to everybody, and to whoever comes: these rounds can be resumed here."""
+        self.rounds = rounds[-ROUNDS:]
+        self.box.await_start(self.rounds)
+        self.hello(self.roll.entries)
+
+    def hello(self, to: Iterable[int]) -> None:
+        """Say that this peer is here, and which rounds it can resume."""
+        rounds = torch.tensor(self.rounds, dtype=torch.int64)
+        self._tell("hello", to, {"life": torch.tensor([self.life]), "rounds": rounds})
+
+    def begin(self, t: int) -> None:
+        """Begin the run at round t, together with all who said hello."""
+        self.begun = True
+        self.roll.begin((t, 0))
+        self.enter((t, 0))
+
+    def enter(self, place: Place) -> None:
+        """Come to a superstep; that a round begins is announced."""
+        self.saying = None
+        for when, asker in self.box.advance(place):
+            self._tell("gone", [asker], where=when)
+        self._release()
+        if place[1] == 0:
+            self.announce(self.roll.everyone())
+
+    def announce(self, to: Iterable[int]) -> None:
+        """Tell peers where this peer is."""
+        self._tell("at", to)
+
+    def say(self, message: Message, frame: bytes | None) -> None:
+        """Say the message of this superstep; `frame` carries its rows."""
+        known = set(self.roll.entries)
+        heard = set(sources(message, self.nodes)) & known
+        to = set(targets(message, self.nodes)) & known if frame is not None else set()
+        self.saying = Saying(message, frame, to, heard)
+        if isinstance(message, Fetch):
+            self.offers[self.place] = Offer(frame)
+        everyone = self.roll.everyone()
+        for peer in everyone:
+            self._reach(peer)
+        if self.place[1] > 0:  # at the first superstep of a round, everybody was told already
+            self.announce(everyone - self.saying.reached)
+        for asker in self.box.take(self.place, "ask"):
+            self._answer(asker, self.place)
+
+    def bye(self) -> None:
+        """Say goodbye to everybody."""
+        self._tell("bye", self.roll.entries)
+
+    def missing(self) -> set[int]:
+        """From whom something may still come in this superstep."""
+        if self.saying is None:
+            return set()
+        if isinstance(self.saying.message, Fetch):
+            open_ = self.saying.reached - self.saying.gone - self.box.senders(self.place, "offer")
+            return {peer for peer in open_ if self.roll.answers(peer)}
+        open_ = self.saying.sources - self.box.senders(self.place, "send")
+        return {peer for peer in open_ if self.roll.comes(peer, self.place)}
+
+    def collect(self) -> dict[int, bytes]:
+        """The frames that came in this superstep, by sender, of those who were to be heard."""
+        if self.saying is None:
+            return {}
+        kind = "offer" if isinstance(self.saying.message, Fetch) else "send"
+        found = self.box.take(self.place, kind)
+        return {peer: data for peer, data in found.items() if peer in self.saying.sources}
+
+    def hear(self, sender: int, data: bytes) -> None:
+        """Take a frame that a peer proved to have sent; what is no good is dropped and counted."""
+        try:
+            header = self._checked(sender, data)
+            self._takes[header.kind](header, data)
+        except Late:
+            self.late += 1
+        except WireError as error:
+            self.reject(sender, str(error))
+
+    def reject(self, sender: int, why: str) -> None:
+        """Count a frame that was no good, and say so: the first ones, then ever fewer."""
+        self.rejected[sender] += 1
+        count = self.rejected[sender]
+        if count <= CHATTY or count & (count - 1) == 0:
+            facts = {"peer": self.me, "sender": sender, "why": repr(why), "count": count}
+            tell("frame rejected", facts, logging.WARNING)
+
+    def _tell(
+        self, kind: str, to: Iterable[int], rows: Rows | None = None, where: Place | None = None
+    ) -> None:
+        """Post a frame that carries no rows of the algorithm."""
+        frame = wire.Frame(self.run, *(where or self.place), self.me, kind, rows or {})
+        data = wire.encode(frame)
+        for peer in sorted(to):
+            self._post(kind, peer, data, where or self.place)
+
+    def _post(self, kind: str, to: int, data: bytes, where: Place) -> None:
+        training = where[0] < self.bounds.rounds and where[1] < SHARING
+        self.sent[kind if training or kind not in DATA else "other"] += len(data)
+        self.post(to, data)
+
+    def _reach(self, peer: int) -> None:
+        """Send a present peer what this superstep has for it, or ask it, once."""
+        saying = self.saying
+        if saying is None or peer in saying.reached:
+            return
+        if isinstance(saying.message, Fetch):
+            if peer in saying.sources:
+                saying.reached.add(peer)
+                self._tell("ask", [peer])
+        elif peer in saying.to and saying.frame is not None:
+            saying.reached.add(peer)
+            self._post("send", peer, saying.frame, self.place)
+
+    def _answer(self, asker: int, place: Place) -> None:
+        """Give a peer the offer it asked for, once."""
+        offer = self.offers.get(place)
+        if offer is None or offer.frame is None:
+            self._tell("gone", [asker], where=place)
+            return
+        if asker in offer.answered:
+            raise WireError("a second 'ask' of one superstep")
+        offer.answered.add(asker)
+        self._post("offer", asker, offer.frame, place)
+
+    def _release(self) -> None:
+        """Drop offers that nobody will ask for any more."""
+        oldest = (self.place[0] - self.bounds.window, 0)
+        for place in [p for p in self.offers if p < self.place]:
+            if place < oldest or self.roll.passed(place):
+                del self.offers[place]
+
+    def _checked(self, sender: int, data: bytes) -> Header:
+        """The header of a frame of this run, from whom it says it is."""
+        if sender not in self.roll.entries:
+            raise WireError("no peer of this run")
+        header = wire.peek(data, self.bounds.limits)
+        if header.run != self.run:
+            raise WireError("a frame of another run")
+        if header.sender != sender:
+            raise WireError(f"it says it is from {header.sender}")
+        if (
+            not 0 <= header.round <= self.bounds.rounds + 1
+            or not 0 <= header.superstep < SUPERSTEPS
+        ):
+            raise WireError(f"there is no round {header.round}, superstep {header.superstep}")
+        if header.schema and header.kind not in ("send", "offer", "hello"):
+            raise WireError(f"a frame of kind {header.kind!r} has no rows")
+        return header
+
+    def _moved(self, header: Header) -> None:
+        """A peer is at a place; one that just came gets what the others got."""
+        if self.roll.move(header.sender, _place(header)) and self.begun:
+            self.announce([header.sender])
+            self._reach(header.sender)
+
+    def _keep(self, header: Header, data: bytes) -> None:
+        self.box.put(_place(header), header.kind, header.sender, data)
+
+    def _take_at(self, header: Header, data: bytes) -> None:
+        self._moved(header)
+        self._release()
+
+    def _take_bye(self, header: Header, data: bytes) -> None:
+        self.roll.leave(header.sender)
+        self._release()
+
+    def _take_hello(self, header: Header, data: bytes) -> None:
+        life, rounds = _greeting(header, data, self.bounds.limits)
+        self.theirs[header.sender] = rounds
+        if not self.roll.greet(header.sender, life):
+            return
+        if self.begun:
+            self.announce([header.sender])
+        else:
+            self.hello([header.sender])
+
+    def _take_send(self, header: Header, data: bytes) -> None:
+        self._moved(header)
+        self._keep(header, data)
+
+    def _take_ask(self, header: Header, data: bytes) -> None:
+        self._moved(header)
+        place = _place(header)
+        if place < self.place or (place == self.place and self.saying is not None):
+            self._answer(header.sender, place)
+        else:
+            self._keep(header, data)
+
+    def _take_answer(self, header: Header, data: bytes) -> None:
+        """An offer, or that there is none; only what was asked for in this superstep is taken."""
+        self._moved(header)
+        if _place(header) < self.place:
+            raise Late
+        if _place(header) > self.place:
+            raise WireError("an answer before the question")
+        saying = self.saying
+        asked = saying is not None and isinstance(saying.message, Fetch)
+        if saying is None or not asked or header.sender not in saying.reached:
+            raise WireError("nobody asked for this")
+        if header.kind == "offer":
+            self._keep(header, data)
+        else:
+            saying.gone.add(header.sender)
+
+
+def _place(header: Header) -> Place:
+    return header.round, header.superstep
+
+
+def _greeting(header: Header, data: bytes, limits: wire.Limits) -> tuple[int, tuple[int, ...]]:
+    """What a peer says when it comes: the number of its life, and the rounds it can resume."""
+    shapes = {(name, dtype, len(shape)) for name, dtype, shape in header.schema}
+    if shapes != {("life", "int64", 1), ("rounds", "int64", 1)}:
+        raise WireError("a malformed hello")
+    rows = wire.decode(data, limits).rows
+    life, rounds = rows["life"].tolist(), rows["rounds"].tolist()
+    if len(life) != 1 or life[0] == 0 or len(rounds) > ROUNDS:
+        raise WireError("a malformed hello")
+    return int(life[0]), tuple(sorted(rounds))

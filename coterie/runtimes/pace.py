@@ -1,0 +1,46 @@
+"""Keeping step: who is too far behind or ahead, and for whom a round has to wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coterie.runtimes.conversation import SHARING
+from coterie.runtimes.roll import Roll
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How one peer keeps step with the others: with all of them, or with the one that leads."""
+
+    roll: Roll
+    rounds: int
+    window: int
+    leader: int | None  # the server, for a client
+
+    def current(self) -> int | None:
+        """The round of the run; None where there is nobody to ask."""
+        if self.leader is None:
+            return self.roll.current()
+        place = self.roll.entries[self.leader].place
+        return None if place is None or not self.roll.answers(self.leader) else place[0]
+
+    def jump(self, t: int) -> int:
+        """The round to go on with instead of t: a later one where the others have moved on."""
+        current = self.current()
+        return t if current is None or current <= t + self.window else min(current, self.rounds)
+
+    def behind(self, t: int) -> set[int]:
+        """Who has to move before round t may begin."""
+        return self.roll.behind(t - self.window)
+
+    def absent(self) -> set[int]:
+        """Who has to come before a round may begin: the leader, or anybody where nobody is here."""
+        if self.leader is None:
+            return set() if self.roll.company() else self.roll.expected()
+        ended = (self.roll.entries[self.leader].place or (0, 0))[0] > self.rounds
+        return set() if ended or self.roll.answers(self.leader) else {self.leader}
+
+    def at_work(self, t: int) -> set[int]:
+        """The leader, until it is through with round t."""
+        busy = self.leader is not None and self.roll.comes(self.leader, (t, SHARING - 1))
+        return {self.leader} if busy and self.leader is not None else set()

@@ -1,0 +1,374 @@
+"""One node as a process of its own: drives the algorithm's generators over a link.
+
+The program runs in a thread of its own, so that the peer keeps answering while it trains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from coterie.core.algorithm import Algorithm, Program
+from coterie.core.engine import Scores
+from coterie.core.messages import Inbox, Message
+from coterie.core.nodes import Nodes
+from coterie.links import wire
+from coterie.links.link import Link
+from coterie.runtimes.conversation import DATA, SHARING, Bounds, Conversation
+from coterie.runtimes.logs import tell
+from coterie.runtimes.pace import Pace
+from coterie.runtimes.packing import pack, unpack
+from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
+from coterie.runtimes.post import Post
+from coterie.runtimes.roles import role_of
+from coterie.runtimes.roll import Place, Roll
+from coterie.runtimes.shelf import Moment, Shelf, first_round
+
+T = TypeVar("T")
+Sleep = Callable[[float], Awaitable[None]]
+CLOSING = 10.0  # seconds to hand over the last frames
+
+
+class Stopped(Exception):
+    """The peer was asked to stop."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a program yielded, and the frame that carries its rows."""
+
+    message: Message
+    frame: bytes | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a program returned."""
+
+    value: Any
+
+
+class Peer:
+    """One node of a run, over a link to all others.
+
+        peer = Peer(algorithm, nodes[row], link, Plan(run, peers=(0, 1, 2), rounds=100))
+        outcome = await peer.run()
+
+    `nodes` is a block of one row. `sleep` is the clock.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        nodes: Nodes,
+        link: Link,
+        plan: Plan,
+        watch: Watch | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.nodes = nodes
+        self.id = int(nodes.key)  # a block of one row
+        self.link = link
+        self.plan = plan
+        self.watch = watch or Watch()
+        self.sleep = sleep
+        self.tick = min(plan.deadline / 4, 5.0)
+        others = [peer for peer in plan.peers if peer != self.id]
+        self.roll = Roll(others, patience=round(plan.deadline / self.tick) + 1)
+        self.post = Post(link, plan.ahead)
+        bounds = Bounds(plan.rounds, plan.window, plan.ahead, plan.limits)
+        self.role = role_of(algorithm, nodes)
+        self.pace = Pace(self.roll, plan.rounds, plan.window, self.role.leader)
+        self.talk = Conversation(nodes, plan.run, self.roll, bounds, self.post.put)
+        self.talk.life = secrets.randbits(62) + 1
+        self.shelf = Shelf(plan.folder, kept=plan.window + 2)
+        self.worker = ThreadPoolExecutor(1, f"peer {self.id}")
+        self.changed = asyncio.Event()
+        self.stopping = False
+        self.state: Any = None
+        self.done = 0  # rounds
+        self.before = 0  # bytes sent before the process started
+        self.heard: set[int] = set()  # in this round
+        self.missed: set[int] = set()
+        self.resigned = False  # to being alone
+        self.recent: deque[Moment] = deque(maxlen=plan.window + 1)  # what another may resume at
+
+    def stop(self) -> None:
+        """End soon: the round at hand is given up, a checkpoint is written, the others are told."""
+        self.stopping = True
+        self.changed.set()
+
+    @property
+    def sent(self) -> int:
+        """Bytes that this peer has sent, counted as the simulation does."""
+        return self.before + sum(self.talk.sent[kind] for kind in DATA)
+
+    @property
+    def control(self) -> int:
+        """What this peer has sent since it started to keep step with the others, in bytes."""
+        return sum(self.talk.sent[kind] for kind in wire.KINDS if kind not in DATA)
+
+    def status(self) -> Status:
+        """Where this peer is, and what it knows about the others."""
+        others = {
+            peer: Whereabouts(
+                None if entry.place is None else entry.place[0],
+                self.roll.present(peer),
+                self.talk.rejected[peer],
+            )
+            for peer, entry in self.roll.entries.items()
+        }
+        return Status(
+            self.id,
+            *self.talk.place,
+            self.sent,
+            self.control,
+            self.talk.late,
+            self.talk.rejected.total(),
+            tuple(sorted(self.talk.missing())),
+            others,
+        )
+
+    async def run(self) -> Outcome:
+        """All rounds, from the last checkpoint where there is one."""
+        await self.link.open(self._receive)
+        beat = asyncio.create_task(self._beat())
+        try:
+            return await self._play()
+        finally:
+            beat.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await beat
+            await self.post.close()
+            await self.link.close()
+            self.worker.shutdown(wait=False)
+
+    async def _play(self) -> Outcome:
+        finished = True
+        try:
+            await self._gather()
+            await self._begin()
+            while self.done < self.plan.rounds:
+                await self._round()
+            await self._finish()
+            await self._linger()
+        except Stopped:
+            finished = self.talk.place[0] > self.plan.rounds
+            await self._work(partial(self._save, len(self.recent)))
+        finally:
+            await self._leave()
+        personal = await self._work(partial(self.role.personal, self.state))
+        return Outcome(self.done, finished, self.state, personal, self.sent, self.control)
+
+    # before the first round
+
+    async def _gather(self) -> None:
+        """Wait until all others are there; where the run has begun, only a moment."""
+        self.state = await self._work(self.role.start)
+        self.talk.await_start(self.shelf.rounds())
+        tell("waiting for peers", {"peer": self.id, "peers": len(self.roll.entries)})
+        await self._until(self._unheard_unless_begun, self.plan.patience)
+        if self.roll.everyone():
+            await self._until(self.roll.unheard, self.plan.deadline / 2)
+
+    def _unheard_unless_begun(self) -> set[int]:
+        return set() if self.roll.everyone() else self.roll.unheard()
+
+    async def _begin(self) -> None:
+        """Take the state of the last checkpoint, and the round at which the others are."""
+        together = self.roll.everyone() <= set(self.talk.theirs)  # all of us are just starting
+        current = None if together else self.pace.current()
+        t = first_round(self.shelf.rounds(), list(self.talk.theirs.values()), current)
+        t = min(t, self.plan.rounds)
+        found = await self._work(partial(self.shelf.load, t, self.state))
+        found = found or Moment(0, self.state, 0, {})
+        self.done, self.state, self.before = t, found.state, found.sent
+        self._remember(found.note)
+        self.talk.begin(t)
+        tell("begins", {"peer": self.id, "round": t, "state": found.round})
+        self.watch.begin(t, found.note)
+
+    # rounds
+
+    async def _round(self) -> None:
+        """The next round, or a later one where the others have moved on."""
+        await self._follow()
+        t = self.done
+        self.heard, self.missed = set(), set()
+        self.talk.enter((t, 0))
+        program = self.role.round(t, self.state)
+        if program is None:
+            await self._until(lambda: self.pace.at_work(t), self.plan.patience)
+        else:
+            self.state = await self._drive(t, program)
+        self.done = t + 1
+        evaluated = self.done % self.plan.evaluate_every == 0 or self.done == self.plan.rounds
+        if evaluated and (sharing := self.role.share(t, self.state)) is not None:
+            self.state = await self._drive(t, sharing, SHARING)
+        await self._report("round", evaluated)
+        self._remember(self.watch.note())
+        if self.done % self.plan.checkpoint_every == 0 or self.done == self.plan.rounds:
+            await self._work(partial(self._save, 1))
+
+    async def _follow(self) -> None:
+        """Neither alone, nor far behind the others, nor far ahead of them."""
+        await self._company()
+        if (later := self.pace.jump(self.done)) > self.done:
+            tell("skips rounds", {"peer": self.id, "from": self.done, "to": later})
+            self.watch.skip(self.done, later)
+            self.done = later
+        await self._wait_for(lambda: self.pace.behind(self.done), self.plan.deadline)
+
+    async def _company(self) -> None:
+        """Whoever is cut off waits, once, instead of running through all rounds alone."""
+        if not self.pace.absent():
+            self.resigned = False
+        elif not self.resigned:
+            tell("is alone", {"peer": self.id, "round": self.done})
+            self.resigned = bool(await self._until(self.pace.absent, self.plan.patience))
+
+    async def _drive(self, t: int, program: Program, first: int = 0) -> Any:
+        """Run a program to the end, superstep by superstep; returns what it returns."""
+        inbox: Inbox | None = None
+        for step in itertools.count(first):
+            said = await self._work(partial(self._advance, program, inbox, (t, step)))
+            if isinstance(said, Result):
+                return said.value
+            if step:
+                self.talk.enter((t, step))
+            self.talk.say(said.message, said.frame)
+            inbox = await self._inbox(said.message)
+
+    def _advance(self, program: Program, inbox: Inbox | None, place: Place) -> Said | Result:
+        """The next message of a program, packed; in the worker's thread."""
+        try:
+            message = next(program) if inbox is None else program.send(inbox)
+        except StopIteration as stop:
+            return Result(stop.value)
+        return Said(message, pack(message, self.nodes, self.plan.run, place))
+
+    async def _inbox(self, message: Message) -> Inbox:
+        """What came in this superstep until nobody was missing, or until the deadline."""
+        follows = self.role.leader is not None  # whoever leads may itself have to wait for others
+        bound = self.plan.patience if follows else self.plan.deadline
+        await self._wait_for(self.talk.missing, bound)
+        letters = self.talk.collect()
+        limits = self.plan.limits
+        inbox, faults = await self._work(partial(unpack, message, self.nodes, letters, limits))
+        for sender, why in faults.items():
+            self.talk.reject(sender, why)
+        self.heard |= letters.keys() - faults.keys()
+        return inbox
+
+    async def _report(self, phase: str, evaluated: bool) -> None:
+        scores = await self._work(self._scores) if evaluated else None
+        choice = getattr(self.state, "choice", None)
+        report = Report(
+            round=self.done,
+            bytes=self.sent,
+            control=self.control,
+            choice=None if choice is None else int(choice.flatten()[0]),
+            heard=len(self.heard),
+            missed=tuple(sorted(self.missed)),
+            scores=scores,
+            phase=phase,
+        )
+        facts = {"peer": self.id, "round": self.done, "heard": report.heard, "bytes": self.sent}
+        tell("round done", facts, logging.DEBUG)
+        self.watch.round(report)
+
+    def _scores(self) -> Scores | None:
+        personal = self.role.personal(self.state)
+        return None if personal is None else self.nodes.test(personal)
+
+    def _remember(self, note: dict[str, Any]) -> None:
+        self.recent.append(Moment(self.done, self.state, self.sent, note))
+
+    def _save(self, count: int) -> None:
+        """Write the last moments; when all stop, each needs one that all the others have."""
+        for moment in list(self.recent)[-count:]:
+            self.shelf.save(moment)
+
+    # the end
+
+    async def _finish(self) -> None:
+        """The algorithm's last program, where it has one."""
+        last = self.role.finish(self.plan.rounds, self.state)
+        if last is None:
+            return
+        await self._follow()
+        self.heard, self.missed = set(), set()
+        self.talk.enter((self.plan.rounds, 0))
+        self.state = await self._drive(self.plan.rounds, last)
+        await self._report("final", evaluated=True)
+
+    async def _linger(self) -> None:
+        """Keep answering until all others are at the end too, or do not move any more."""
+        end = self.plan.rounds + 1
+        self.talk.enter((end, 0))
+        while waiting := self.roll.behind(end):
+            before = {peer: self.roll.entries[peer].place for peer in waiting}
+            late = await self._until(lambda: self.roll.behind(end), self.plan.deadline)
+            self.roll.give_up(p for p in late if self.roll.entries[p].place == before.get(p))
+
+    async def _leave(self) -> None:
+        self.talk.bye()
+        await self.post.flush(CLOSING)
+
+    # waiting
+
+    async def _wait_for(self, missing: Callable[[], set[int]], seconds: float) -> None:
+        """Until nobody is missing; who still is after this time is given up until it moves."""
+        late = await self._until(missing, seconds)
+        self.missed |= late
+        self.roll.give_up(late)
+        if late:
+            facts = {"peer": self.id, "round": self.done, "missed": sorted(late)}
+            tell("deadline passed", facts, logging.WARNING)
+
+    async def _until(self, missing: Callable[[], set[int]], seconds: float) -> set[int]:
+        """Until nobody is missing, at most this long; returns who still is."""
+        timer = asyncio.ensure_future(self.sleep(seconds))
+        try:
+            while (late := missing()) and not timer.done():
+                self._heed_stop()
+                self.changed.clear()
+                woken = asyncio.ensure_future(self.changed.wait())
+                await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)
+                woken.cancel()
+            self._heed_stop()
+            return late
+        finally:
+            timer.cancel()
+
+    async def _work(self, task: Callable[[], T]) -> T:
+        """Do something slow in the worker's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.worker, task)
+
+    def _heed_stop(self) -> None:
+        if self.stopping:
+            raise Stopped
+
+    async def _receive(self, sender: int, data: bytes) -> None:
+        self.talk.hear(sender, data)
+        self.changed.set()
+
+    async def _beat(self) -> None:
+        """Say regularly where this peer is, and count for how long others were silent."""
+        while True:
+            await self.sleep(self.tick)
+            self.roll.tick()
+            if self.talk.begun:
+                self.talk.announce(self.roll.expected())
+            else:
+                self.talk.hello(self.roll.expected())
+            self.changed.set()
