@@ -134,7 +134,7 @@ def title(key: str) -> str:
 
 def digits(key: str) -> int:
     """How many decimals a key is written with: percents have two, fractions four."""
-    percent = key.startswith(("accuracy", "fair_accuracy")) or key == "worst_node"
+    percent = key.startswith(("accuracy", "fair_accuracy")) or key in ("worst_node", "worst_tenth")
     return 2 if percent else 4
 
 
