@@ -47,6 +47,7 @@ TINY: dict[str, Any] = {
     "figure": [
         {"name": "gap", "kind": "gap", "labels": ["EL"], "scenarios": ["4:2"]},
         {"name": "rate", "kind": "rate"},
+        {"name": "loss", "kind": "heads", "scenarios": ["4:2"], "seeds": 1},
     ],
 }
 
