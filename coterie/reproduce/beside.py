@@ -201,7 +201,7 @@ def short_table(made: Sequence[Row], keys: Sequence[str]) -> Table:
     header = ["algorithm", "nodes", *map(title, some), "settled", "s"]
     lines: list[list[Cell]] = []
     for row in made:
-        state = "" if row.results else f" ({row.state})"
+        state = "" if row.results else " (open)"
         ours = [_brief(key, row.ours(key)) for key in some]
         settled, _, seconds = _ends(row)
         lines.append([Cell(_name(row) + state), Cell(row.scenario), *ours, settled, seconds])
