@@ -102,8 +102,8 @@ class GrpcLink(Link):
         while True:
             await asyncio.sleep(self.settings.watch)
             if refused := knocks.refused():
-                text = "refused %d connections to %s: they did not prove to be a listed peer"
-                log.warning(text, refused, self.listen)
+                text = "refused connections to %s that did not prove to be a listed peer: %d"
+                log.warning(text, self.listen, refused)
 
     def _met(self, peer: int) -> None:
         if peer in self._senders:

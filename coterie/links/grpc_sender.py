@@ -111,7 +111,7 @@ class Sender:
 
     async def _explain(self, error: Exception) -> tuple[int, str]:
         """Peers come and go; a certificate that does not fit needs somebody to look at it."""
-        seen = await _shown_fingerprint(self.to) if self.keys and _unavailable(error) else None
+        seen = await _shown_fingerprint(self.to) if self.keys and _broke_off(error) else None
         self._shut_out = self._shut_out + 1 if seen == self.to.fingerprint else 0
         if self.keys and self._shut_out > 1:
             own = self.keys.fingerprint
@@ -121,10 +121,11 @@ class Sender:
         return logging.INFO, _reason(error)
 
 
-def _unavailable(error: Exception) -> bool:
-    """Whether no connection came about, as when a handshake fails."""
-    unavailable = grpc.StatusCode.UNAVAILABLE
-    return isinstance(error, grpc.aio.AioRpcError) and error.code() is unavailable
+def _broke_off(error: Exception) -> bool:
+    """Whether somebody was there but no call came about, as when a handshake fails."""
+    if not isinstance(error, grpc.aio.AioRpcError) or error.code() != grpc.StatusCode.UNAVAILABLE:
+        return False
+    return "Failed to connect" not in (error.details() or "")  # nobody was there at all
 
 
 def _reason(error: Exception) -> str:

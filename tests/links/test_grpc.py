@@ -403,7 +403,7 @@ def test_a_stranger_is_refused_and_the_listening_side_says_so(
         ):
             with pytest.raises(grpc.aio.AioRpcError):
                 await begin(channel).read()
-            await until(lambda: f"connections to {known[1].address}: they did not" in caplog.text)
+            await until(lambda: f"connections to {known[1].address} that did not" in caplog.text)
             assert at_b.began == 0
 
     with roster(2) as known:
