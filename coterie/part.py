@@ -18,6 +18,7 @@ from coterie.config import Config
 from coterie.core.algorithm import Algorithm
 from coterie.core.engine import Scores
 from coterie.core.federated import Federated
+from coterie.core.judging import Judge
 from coterie.core.nodes import Nodes
 from coterie.data.holdings import Replica
 from coterie.metrics import settlement
@@ -225,7 +226,8 @@ class PartRun:
     def _evaluate(self, done: int, phase: str) -> None:
         """Test every node's personal model, record it, and keep the metrics."""
         self._write_choices()
-        scores = [nodes.test(models) for nodes, models in self.simulation.personal()]
+        judge = Judge(self.part.nodes.population.engine)
+        scores = [nodes.test(models, judge) for nodes, models in self.simulation.personal()]
         n = self.part.nodes.n
         sent = self.simulation.exchange.sent.numpy().reshape(-1, n)
         self.metrics = []
@@ -246,11 +248,11 @@ class PartRun:
         newcomers = self.part.newcomers
         if newcomers is None:
             return
-        scores = []
+        scores, judge = [], Judge(newcomers.population.engine)
         for nodes, models in self.simulation.adopted(self.part.nodes, newcomers):
             if models is None:
                 return
-            scores.append(nodes.test(models))
+            scores.append(nodes.test(models, judge))
         for number, (loss, confusion) in enumerate(_by_replica(scores, newcomers.n)):
             names = list(self.part.newcomer_clusters[number])
             metrics = self._measure(number, loss, confusion, names)
