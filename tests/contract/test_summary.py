@@ -260,6 +260,22 @@ def test_clusters_with_other_labels_are_not_compared_and_the_reason_is_given(tmp
     assert result["fair_accuracy"] is not None
 
 
+def test_three_clusters_have_a_worst_one_and_are_compared_two_by_two(tmp_path):
+    clusters = [{"name": name, "nodes": nodes} for name, nodes in (("a", 3), ("b", 2), ("c", 1))]
+    result = alone(tmp_path / "run", data__clusters=clusters)
+    assert [pair["clusters"] for pair in result["pairs"]] == [["a", "b"], ["a", "c"], ["b", "c"]]
+    accuracy = result["accuracy"]
+    assert accuracy[result["worst_cluster"]] == min(accuracy.values())
+    assert result["worst_cluster_accuracy"] == min(accuracy.values())
+    assert result["gap"] == pytest.approx(max(accuracy.values()) - min(accuracy.values()))
+    for key in ("demographic_parity", "equalized_odds", "equalized_odds_tpr"):
+        values = [pair[key] for pair in result["pairs"]]
+        assert result[key] == pytest.approx(sum(values) / 3)
+        assert result[f"{key}_worst"] == max(values)
+    written = [r for r in records_of(tmp_path / "run") if r["kind"] == "overall"]
+    assert written[-1]["gap"] == result["gap"] and "pairs" not in written[-1]
+
+
 def test_one_cluster_is_compared_with_nobody(tmp_path):
     result = alone(tmp_path / "run", data__clusters=[{"name": "a", "nodes": 4}])
     assert result["demographic_parity"] is None and "one cluster" in result["parity_reason"]
