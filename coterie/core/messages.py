@@ -167,6 +167,15 @@ class _Slots:
 
 def _sum_slots(rows: Tensor, heard: Tensor, table: Tensor | None) -> Tensor:
     """Sum of table [m, D] (None: ones) times the heard rows, in source order, without atomics."""
+    if rows.is_cuda and rows.dtype in (torch.float32, torch.float64):
+        from coterie.core.slots_gpu import sum_slots_on_gpu
+
+        return sum_slots_on_gpu(rows, heard, table)
+    return _gather_slots(rows, heard, table)
+
+
+def _gather_slots(rows: Tensor, heard: Tensor, table: Tensor | None) -> Tensor:
+    """The same for all devices and types."""
     if heard.numel() * rows[:1].numel() <= AT_ONCE:
         part = rows[heard]  # [m, D, ...]
         if table is not None:
