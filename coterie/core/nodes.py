@@ -72,9 +72,9 @@ class Nodes:
         return replace(
             self,
             key=self.key[host],
-            train_data=self.train_data[rows],
-            valid_data=self.valid_data[rows],
-            test_data=self.test_data[rows],
+            train_data=self.train_data.take(rows, host),
+            valid_data=self.valid_data.take(rows, host),
+            test_data=self.test_data.take(rows, host),
             lr=self.lr[host],
             clusters=None if self.clusters is None else self.clusters[rows],
         )
