@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 from coterie import config as configuration
+from coterie import peer_commands
 from coterie.config import AlgorithmTable, Config
 from coterie.errors import InputError, unknown
 from coterie.keys_command import keys_app
@@ -28,6 +29,8 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets on this machine.")
 app.add_typer(data_app, name="data")
 app.add_typer(keys_app, name="keys")
+for command in (peer_commands.peer,):
+    app.command()(command)
 console = Console()
 KINDS = (  # of names, known without importing what registers them
     *("algorithms", "datasets", "models", "graphs", "shifts", "partitions"),
