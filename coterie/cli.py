@@ -29,7 +29,7 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets on this machine.")
 app.add_typer(data_app, name="data")
 app.add_typer(keys_app, name="keys")
-for command in (peer_commands.peer,):
+for command in (peer_commands.peer, peer_commands.launch, peer_commands.status):
     app.command()(command)
 console = Console()
 KINDS = (  # of names, known without importing what registers them

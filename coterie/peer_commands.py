@@ -66,6 +66,51 @@ def peer(
         raise typer.Exit(code)
 
 
+def launch(
+    file: Annotated[
+        Path | None, typer.Argument(help="Configuration (TOML); none: the built-in demo.")
+    ] = None,
+    peers: Annotated[
+        int | None, typer.Option(help="How many; as many as the configuration has nodes.")
+    ] = None,
+    algorithm: Algorithm = "",
+    seed: Seed = None,
+    link: Annotated[str, typer.Option(help="grpc or mqtt; default: that of the file.")] = "",
+    broker: Annotated[
+        str, typer.Option(help="mqtt://host:port; default: the file's, else one started here.")
+    ] = "",
+    changes: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the peers in --out.")] = False,
+    device: Device = "cpu",
+) -> None:
+    """Start all peers of a run as processes of this machine; one table, one run folder."""
+    from coterie.peers.stopping import Stop
+
+    with Stop() as stop:
+        changes = [*(changes or ()), *([f"runtime.link='{link}'"] if link else [])]
+        config = configuration.load(file, changes)
+        from coterie.peers.play import Order, play
+
+        code = play(Order(config, out, peers, algorithm, seed, broker, device, resume), stop)
+    if code:
+        raise typer.Exit(code)
+
+
+def status(
+    places: Annotated[
+        list[str],
+        typer.Argument(help="Addresses of metrics, a run folder, or a configuration of peers."),
+    ],
+) -> None:
+    """Who is where: every peer's round, accuracy, lag and bytes."""
+    from rich.console import Console
+
+    from coterie.peers.survey import survey, table
+
+    Console().print(table(survey(places)))
+
+
 def _metrics(address: str) -> list[str]:
     return [f"runtime.metrics='{address}'"] if address else []
 

@@ -127,21 +127,25 @@ def locked(out: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def logged(out: Path) -> Iterator[None]:
-    """Write what happens as lines of JSON into the folder, and warnings to stderr as well."""
-    root = logging.getLogger("coterie")
+    """Write what happens as lines of JSON into the folder; what worries a peer also to stderr."""
     file = logging.FileHandler(out / LOG, encoding="utf-8", delay=True)
     file.setFormatter(JsonLines())
     shown = logging.StreamHandler(sys.stderr)
     shown.setLevel(logging.WARNING)
     shown.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    root = logging.getLogger("coterie")
+    places: list[tuple[logging.Logger, logging.Handler]] = [
+        (root, file),
+        (logging.getLogger("coterie.peer"), shown),  # not of links, which come and go
+    ]
     before = root.level
     root.setLevel(logging.INFO)
-    for handler in (file, shown):
-        root.addHandler(handler)
+    for logger, handler in places:
+        logger.addHandler(handler)
     try:
         yield
     finally:
         root.setLevel(before)
-        for handler in (file, shown):
-            root.removeHandler(handler)
+        for logger, handler in places:
+            logger.removeHandler(handler)
             handler.close()
