@@ -181,6 +181,7 @@ class Evaluate(Section):
 
     every: int = Field(default=10, ge=1)  # rounds
     samples: int = Field(default=0, ge=0)  # test samples of a cluster; 0: all
+    heads: bool = False  # record the train loss of every head, by cluster
     alpha: float = Field(default=2 / 3, ge=0, le=1)  # of fair accuracy
 
 
@@ -225,7 +226,7 @@ class Config(Section):
         try:
             return check(value)
         except ValidationError as error:
-            raise InputError(_explain(cls, error, (info.context or {}).get("where", ""))) from None
+            raise InputError(explain(cls, error, (info.context or {}).get("where", ""))) from None
 
     @staticmethod
     def label(table: AlgorithmTable) -> str:
@@ -242,7 +243,7 @@ class Config(Section):
             return Train.model_validate(merged)
         except ValidationError as error:
             where = f"algorithm.{self.label(table)}.train"
-            raise InputError(_explain(Train, error, where)) from None
+            raise InputError(explain(Train, error, where)) from None
 
     def to_toml(self) -> str:
         """The resolved configuration; loading it gives this configuration again."""
@@ -318,7 +319,7 @@ def _lists() -> dict[str, Any]:
     return {"algorithm": whole["algorithm"], "clusters": whole["data"]["clusters"]}
 
 
-def _explain(kind: type[BaseModel], error: ValidationError, where: str) -> str:
+def explain(kind: type[BaseModel], error: ValidationError, where: str) -> str:
     """The first problem in one line: where, what was wrong, what was got, what to do."""
     first = error.errors()[0]
     path = ".".join(str(part) for part in first["loc"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from coterie.core.nodes import Nodes
 from coterie.data.holdings import Replica
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
-from coterie.metrics.evaluation import evaluate
+from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import records
 from coterie.runtimes import checkpoint
+from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
 from coterie.runtimes.lockstep import DirectExchange, FrameExchange
 from coterie.runtimes.simulate import Simulated, simulation_of
@@ -101,16 +102,20 @@ class PartRun:
             return finished
         first = self._begin()
         self.watch.part(self.part.name, first, self.rounds)
+        with drawing_ahead(self.part.nodes.population, self.rounds):
+            self._rounds(first)
+        results = self._end()
+        done = {"rounds": self.rounds, "results": results}
+        checkpoint.write_atomically(self._file("done.json"), json.dumps(done, indent=1).encode())
+        return results
+
+    def _rounds(self, first: int) -> None:
         for t in range(first, self.rounds):
             self._round(t)
             if self.watch.stop() and t + 1 < self.rounds:
                 self._save(t + 1)
                 self._evaluate(t + 1, "round")  # after the checkpoint: a resumed run forgets it
                 raise Stopped(self._results(t + 1))
-        results = self._end()
-        done = {"rounds": self.rounds, "results": results}
-        checkpoint.write_atomically(self._file("done.json"), json.dumps(done, indent=1).encode())
-        return results
 
     def _finished(self) -> list[Metrics] | None:
         """The results of a part that is done."""
@@ -231,7 +236,20 @@ class PartRun:
             self.journal.append(
                 records(where, metrics, names, accuracies, loss[number], sent[number])
             )
+        if self.config.evaluate.heads:
+            self._note_heads(done, phase)
         self.watch.accuracy(self._mean_by_cluster())
+
+    def _note_heads(self, done: int, phase: str) -> None:
+        """Record how well every head does on the train data of each cluster's nodes."""
+        losses = self.simulation.head_losses()
+        if losses is None:
+            return
+        n, rows = self.part.nodes.n, losses.double().cpu().numpy()
+        for number, replica in enumerate(self.part.replicas):
+            where = {**self._where(replica), "round": done, "phase": phase}
+            names = list(self.part.clusters[number])
+            self.journal.append(_head_records(where, rows[number * n : (number + 1) * n], names))
 
     def _mean_by_cluster(self) -> dict[str, float]:
         """The mean of the latest metrics over replicas."""
@@ -282,7 +300,7 @@ class PartRun:
             [r["choice"] for r in changes],
             [r["round"] for r in changes],
             self.part.clusters[number],
-            getattr(self.part.algorithm, "heads", 0),
+            options_of(self.part.algorithm),
         )
 
     def _write_models(self) -> None:
@@ -306,3 +324,19 @@ def _simulation(config: Config, part: Part) -> Simulated:
         return simulation_of(part.algorithm, [part.nodes], exchange)
     blocks = [part.nodes[row] for row in torch.arange(n).split(1)]
     return simulation_of(part.algorithm, blocks, FrameExchange(n))
+
+
+def options_of(algorithm: Algorithm) -> int:
+    """Among how many heads or models the nodes of an algorithm choose; 0: they do not."""
+    return int(getattr(algorithm, "heads", 0) or getattr(algorithm, "models", 0))
+
+
+def _head_records(
+    where: dict[str, Any], losses: NDArray[np.float64], names: list[str]
+) -> Iterator[Metrics]:
+    """The train loss of every head `[nodes, k]`: mean and deviation over each cluster's nodes."""
+    for name in dict.fromkeys(names):
+        here = losses[np.array(names) == name]
+        for head, column in enumerate(here.T):
+            measured = {"loss": column.mean(), "std": column.std()}
+            yield plain({"kind": "head", **where, "cluster": name, "head": head, **measured})

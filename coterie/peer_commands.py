@@ -81,7 +81,9 @@ def launch(
     ] = "",
     changes: Set = None,
     out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/NAME.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the peers in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the peers in --out.")
+    ] = False,
     device: Device = "cpu",
 ) -> None:
     """Start all peers of a run as processes of this machine; one table, one run folder."""

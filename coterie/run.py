@@ -25,6 +25,7 @@ from coterie.data.holdings import Cluster, Plan, Replica, deal
 from coterie.environment import describe_environment
 from coterie.errors import InputError
 from coterie.errors import at as _at
+from coterie.models import check_model
 from coterie.part import Part, PartRun, Stopped, Watch
 from coterie.report.summarize import aggregate
 from coterie.runtimes.checkpoint import write_atomically
@@ -174,6 +175,14 @@ def check_names(config: Config) -> None:
         own = f"algorithm.{config.label(table)}." if "optimizer" in table.train else ""
         with _at(f"{own}train.optimizer"):
             optimizers.build(optimizer)
+    for cluster in config.data.clusters:
+        _cluster(cluster)
+    with _at("data.partition"):
+        data.partitions.build(config.data.partition)
+    with _at("data.source"):
+        data.source_of(config.data.source)
+    with _at("model"):
+        check_model(config.model.spec)
 
 
 def _algorithm(config: Config, table: AlgorithmTable) -> Algorithm:

@@ -70,6 +70,10 @@ class Algorithm(abc.ABC):
         """A last program after the final round, such as an all-reduce; None: there is none."""
         return None
 
+    def head_losses(self, state: Any, nodes: Nodes) -> Tensor | None:
+        """The loss of each of a node's heads on all its train data: [m, k]; None: no heads."""
+        return None
+
     def graph_spec(self) -> GraphSpec | None:
         """The graph the rounds use, so that it can be checked before the first one."""
         return None

@@ -181,6 +181,6 @@ def server_of(nodes: Nodes) -> Nodes:
         train_data=nobody(nodes.train_data),
         valid_data=nobody(nodes.valid_data),
         test_data=nobody(nodes.test_data),
-        lr=nodes.lr.new_zeros(replicas),
+        lr=nodes.lr.new_full((replicas,), nodes.population.work.lr),
         clusters=None,
     )

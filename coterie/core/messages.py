@@ -108,9 +108,12 @@ class Inbox:
         """The Metropolis-Hastings weight of every edge: [E]."""
         return self._weight().to(self._device)
 
-    def sum(self, name: str, weight: Tensor | None = None) -> Tensor:
-        """For every row of the block the sum of what it heard, times `weight` [E]: [m, ...]."""
-        rows = self._rows[name]
+    def sum(self, name: str | Tensor, weight: Tensor | None = None) -> Tensor:
+        """For every row of the block the sum of what it heard, times `weight` [E]: [m, ...].
+
+        Instead of a name: a tensor [S, ...] that was made of the heard rows.
+        """
+        rows = self._rows[name] if isinstance(name, str) else name
         slots = self._slots
         if slots.heard.shape[1] > DENSE_DEGREE:
             return self._dense_sum(rows, weight)

@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from coterie.core.drawing import Drawing
 from coterie.core.draws import draw
 from coterie.core.engine import Engine, Scores, Work
 from coterie.core.graphs import SERVER, Graph, GraphSpec, union
@@ -34,17 +35,15 @@ class Population:
     engine: Engine
     work: LocalWork
     common_start: bool = False  # all nodes of a replica start from the same model
-    drawn: dict[tuple[GraphSpec, int], Graph] = field(default_factory=dict)
+    drawing: Drawing = field(default_factory=Drawing)
 
     def graph(self, spec: GraphSpec, t: int) -> Graph:
         """The graph of round t over all replicas."""
-        when = t if spec.changes() else -1
-        if (spec, when) not in self.drawn:
-            for old in [key for key in self.drawn if key[1] not in (-1, t)]:
-                del self.drawn[old]
-            by_seed = {seed: spec.edges(self.n, seed, t) for seed in dict.fromkeys(self.seeds)}
-            self.drawn[spec, when] = union([by_seed[seed] for seed in self.seeds], self.n)
-        return self.drawn[spec, when]
+        return self.drawing.graph(spec, t, self._draw)
+
+    def _draw(self, spec: GraphSpec, t: int) -> Graph:
+        by_seed = {seed: spec.edges(self.n, seed, t) for seed in dict.fromkeys(self.seeds)}
+        return union([by_seed[seed] for seed in self.seeds], self.n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,15 +155,18 @@ class Nodes:
         params: Tensor,
         t: int,
         stream: str = "train",
-        part: slice | None = None,
-        steps: int | None = None,
-        epochs: float | None = None,
+        part: slice | Tensor | None = None,
+        steps: int | Tensor | None = None,
+        epochs: float | Tensor | None = None,
         correction: Tensor | None = None,
         proximal: float = 0.0,
     ) -> Tensor:
-        """The rows after this round's local steps, or after `steps` or `epochs` where given."""
+        """The rows after this round's local steps, or `steps` or `epochs`: for all, or each [m].
+
+        `part` says what may change: columns, or with a mask [m, P] single entries of each row.
+        """
         work = self.population.work
-        count = self._steps(steps, epochs)
+        count = self.steps(steps, epochs)
         longest = int(count.max()) if len(self) else 0
         order = self.train_data.shuffled(self.seed, self.ids, t, stream, longest * work.batch)
         return self.population.engine.train(
@@ -175,21 +177,50 @@ class Nodes:
                 steps=count,
                 batch=work.batch,
                 lr=self.lr,
-                part=part,
+                part=part if isinstance(part, slice) else None,
+                mask=part if isinstance(part, Tensor) else None,
                 correction=correction,
                 proximal=proximal,
             ),
         )
 
-    def _steps(self, steps: int | None, epochs: float | None) -> Tensor:
+    def full_step(self, params: Tensor) -> Tensor:
+        """The rows after one step on all their own samples at once: [m, P]."""
+        after, owned = params.clone(), self.train_data.owned
+        for count in owned.unique().tolist():  # batches are never padded
+            rows = torch.nonzero(owned == count).flatten()
+            some = self[rows]
+            work = Work(
+                samples=some.train_data,
+                order=some.train_data.all()[0],
+                steps=torch.full_like(rows, int(count > 0)),
+                batch=count,
+                lr=some.lr,
+                once=True,
+            )
+            where = rows.to(params.device)
+            after[where] = self.population.engine.train(params[where], work)
+        return after
+
+    def steps(
+        self, steps: int | Tensor | None = None, epochs: float | Tensor | None = None
+    ) -> Tensor:
         """Local steps of each row [m], on the CPU; an epoch is as many batches as samples fill."""
         work, owned = self.population.work, self.train_data.owned
         if steps is None and epochs is None:
             steps, epochs = (work.steps, None) if work.epochs is None else (None, work.epochs)
         if epochs is not None:
-            steps_each = torch.clamp((epochs * owned).long() // work.batch, min=1)
-            return steps_each * (owned > 0) * (epochs > 0)
-        return torch.full_like(owned, steps or 0) * (owned > 0)
+            passes = torch.as_tensor(epochs).cpu()
+            steps_each = torch.clamp((passes * owned).long() // work.batch, min=1)
+            return steps_each * (owned > 0) * (passes > 0)
+        return torch.as_tensor(0 if steps is None else steps).cpu() * (owned > 0)
+
+    def gradient(self, params: Tensor, t: int, stream: str = "gradient") -> Tensor:
+        """The gradient [m, P] of each row on one batch of its train data; 0 without samples."""
+        batch = self.population.work.batch
+        ids = self.train_data.shuffled(self.seed, self.ids, t, stream, batch)
+        found = self.population.engine.gradients(params, self.train_data, ids)
+        return found * (self.samples > 0)[:, None]
 
     def loss(
         self, params: Tensor, t: int, stream: str = "loss", samples: int | None = None

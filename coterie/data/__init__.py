@@ -12,7 +12,17 @@ from coterie.data import table as table
 from coterie.data.fetch import Archive, Available, available, get
 from coterie.data.partitions import Partition, partitions
 from coterie.data.shifts import Shift, shifts
-from coterie.data.source import Dataset, Source, Split, as_split, from_arrays, load, sources
+from coterie.data.source import (
+    Dataset,
+    Source,
+    Split,
+    as_split,
+    from_arrays,
+    load,
+    require,
+    source_of,
+    sources,
+)
 
 __all__ = [
     "Archive",
@@ -28,6 +38,8 @@ __all__ = [
     "get",
     "load",
     "partitions",
+    "require",
     "shifts",
+    "source_of",
     "sources",
 ]

@@ -15,6 +15,7 @@ from coterie.data.keyed import order
 from coterie.data.partitions import Natural, Partition
 from coterie.data.shifts import Shift
 from coterie.data.source import Dataset, Split
+from coterie.data.views import View, make_pool, make_views
 from coterie.errors import InputError
 
 
@@ -46,15 +47,6 @@ class Holdings:
 
 
 @dataclass(frozen=True)
-class View:
-    """A split as one cluster sees it; `origin` are the samples' numbers in the original split."""
-
-    split: Split
-    origin: np.ndarray
-    start: int  # first row in the pool of all views
-
-
-@dataclass(frozen=True)
 class Plan:
     """How data are dealt to nodes."""
 
@@ -67,8 +59,9 @@ def deal(
     dataset: Dataset, clusters: Sequence[Cluster], replicas: Sequence[Replica], plan: Plan
 ) -> Holdings:
     """Deal a data set to all nodes of all replicas."""
+    shifts = [cluster.shifts for cluster in clusters]
     train, test = (
-        _views(part, clusters, s) for s, part in enumerate((dataset.train, dataset.test))
+        make_views(part, shifts, s) for s, part in enumerate((dataset.train, dataset.test))
     )
     parts: tuple[list[np.ndarray], ...] = ([], [], [])
     members = []
@@ -81,7 +74,7 @@ def deal(
             parts[1].append(rows[held])
         parts[2].extend(_tests(dataset, (train, test), cluster, owned, plan))
         members.append(cluster)
-    pools = [_pool(dataset, views) for views in (train, test)]
+    pools = [make_pool(dataset, views) for views in (train, test)]
     return Holdings(
         train=_samples(pools[0], parts[0]),
         valid=_samples(pools[0], parts[1]),
@@ -95,8 +88,8 @@ def own(dataset: Dataset, node: int, cluster: int, seed: int, plan: Plan) -> Hol
     rows = np.arange(len(dataset.train))
     held = _held_out(rows, seed, node, plan.holdout)
     train, test = (
-        _pool(dataset, [View(part, np.arange(len(part)), 0)])
-        for part in (dataset.train, dataset.test)
+        make_pool(dataset, make_views(part, [()], s))
+        for s, part in enumerate((dataset.train, dataset.test))
     )
     return Holdings(
         train=_samples(train, [rows[~held]]),
@@ -104,24 +97,6 @@ def own(dataset: Dataset, node: int, cluster: int, seed: int, plan: Plan) -> Hol
         test=_samples(test, [_some(len(dataset.test), plan.test_samples)]),
         cluster=torch.tensor([cluster]),
     )
-
-
-def _views(split: Split, clusters: Sequence[Cluster], seed: int) -> list[View]:
-    """The split under each cluster's shifts; clusters with equal shifts share a view."""
-    made: dict[tuple[Shift, ...], View] = {}
-    start = 0
-    for cluster in clusters:
-        if cluster.shifts in made:
-            continue
-        shifted = Split(split.inputs, split.targets, np.arange(len(split)))
-        for shift in cluster.shifts:
-            shifted = shift.apply(shifted, seed)
-        origin = shifted.users if shifted.users is not None else np.arange(len(shifted))
-        users = None if split.users is None else split.users[origin]
-        view = View(Split(shifted.inputs, shifted.targets, users), origin, start)
-        made[cluster.shifts] = view
-        start += len(shifted)
-    return [made[cluster.shifts] for cluster in clusters]
 
 
 def _members(replica: Replica) -> np.ndarray:
@@ -222,16 +197,6 @@ def _derived(seed: int, purpose: str) -> int:
     """Another seed, for one purpose."""
     high, low = draw(seed, purpose, 0, 0, 2).tolist()
     return int(high << 30 ^ low)
-
-
-def _pool(dataset: Dataset, views: list[View]) -> Pool:
-    distinct = {view.start: view.split for view in views}
-    return Pool(
-        inputs=torch.from_numpy(np.concatenate([split.inputs for split in distinct.values()])),
-        targets=torch.from_numpy(np.concatenate([split.targets for split in distinct.values()])),
-        mean=dataset.mean,
-        std=dataset.std,
-    )
 
 
 def _samples(pool: Pool, parts: list[np.ndarray]) -> Samples:

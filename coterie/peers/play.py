@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import sys
 from pathlib import Path
 
-from rich.console import Console
-
-from coterie.cli import print_results, say
+from coterie.display import console, print_results, say
 from coterie.peers.board import Board
 from coterie.peers.launch import Launch, Order, folder_of, ordered
 from coterie.peers.stopping import Stop
@@ -23,7 +20,7 @@ def play(order: Order, stop: Stop) -> int:
     config = ordered(order)
     out = folder_of(order)
     say(f"run folder: {out}")
-    with Board(Console()) as board:
+    with Board(console) as board:
         launch = Launch(config, out, order.device, board.show, stop)
         summary = asyncio.run(launch.run())
     for child in launch.children.died:

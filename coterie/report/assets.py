@@ -44,6 +44,7 @@ button:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 th[aria-sort=ascending] button::after { content: " ↑"; }
 th[aria-sort=descending] button::after { content: " ↓"; }
 tbody tr + tr td { border-top: 1px solid var(--line); }
+tbody tr.more td { border-top: none; padding-top: 0; color: var(--soft); }
 td small { color: var(--soft); font-weight: 400; }
 td.best { background: var(--best); font-weight: 600; }
 .dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .45em; }
@@ -71,6 +72,7 @@ td.best { background: var(--best); font-weight: 600; }
 .save:hover { color: var(--accent); }
 .plot { height: 270px; }
 .grid + .grid { margin-top: 1rem; }
+.row { margin-top: 1rem; color: var(--soft); }
 select {
   font: inherit; font-size: .9rem; color: var(--ink); background: var(--card); max-width: 100%;
   border: 1px solid var(--line); border-radius: 6px; padding: .3rem .5rem; margin: .25rem 0 .75rem;

@@ -7,10 +7,11 @@ from typing import Any
 
 from coterie.report.records import Study
 from coterie.report.summarize import aggregate
-from coterie.report.tables import in_order, shown
+from coterie.report.tables import ORACLE, in_order, shown
 
 NAMED = 4  # more labels than this are told as the best and the worst
 TOLD = 6  # scenarios told in words
+STORIES = 3  # seeds of a scenario of which it is told why they did not settle
 
 
 def findings(study: Study) -> list[str]:
@@ -42,7 +43,8 @@ def _tell(study: Study, scenario: str, several: bool) -> str:
         rounds = " and ".join(map(str, lengths))
         return f"{start}Runs of {rounds} rounds stand side by side; they cannot be compared."
     metric = results[0]["metric"]
-    parts = [_served(study, scenario, metric, names, spreads), _best(names, spreads, metric)]
+    fair = {label: s for label, s in spreads.items() if not names[label].endswith(ORACLE)}
+    parts = [_served(study, scenario, metric, names, spreads), _best(names, fair, metric)]
     return start + " ".join(part for part in [*parts, _settled(results)] if part)
 
 
@@ -102,7 +104,18 @@ def _settled(results: Sequence[Mapping[str, Any]]) -> str:
         if result["settled"] is not None:
             counts.setdefault(shown(result), []).append(result["settled"])
     told = [f"{name} in {sum(flags)} of {len(flags)} seeds" for name, flags in counts.items()]
-    return f"Settled: {_list(told)}." if told else ""
+    return f"Settled: {_list(told)}.{_stories(results)}" if told else ""
+
+
+def _stories(results: Sequence[Mapping[str, Any]]) -> str:
+    """When and why the first seeds that did not settle did not."""
+    lost = [
+        f" {shown(r)}, seed {r['seed']}: {r['settlement']}."
+        for r in results
+        if r["settled"] is False and r.get("settlement")
+    ]
+    rest = f" ({len(lost) - STORIES} more below.)" if len(lost) > STORIES else ""
+    return "".join(lost[:STORIES]) + rest
 
 
 def _list(parts: Sequence[str]) -> str:

@@ -73,15 +73,18 @@ def write_tables(study: Study, folder: Path) -> None:
 def render(study: Study, runs: Sequence[Run]) -> str:
     """The whole page as text."""
     drawn: list[Panel] = []
-    body = "".join(_sections(study, runs, drawn))
-    title = escape(study.name)
+    return document(study.name, "".join(_sections(study, runs, drawn)), drawn)
+
+
+def document(title: str, body: str, drawn: Sequence[Panel]) -> str:
+    """A page that needs nothing else: its look, its behaviour and the figures drawn in it."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{title} · Coterie</title>
+<title>{escape(title)} · Coterie</title>
 <style>{STYLE}</style>
 <script>{get_plotlyjs()}</script>
 </head>
@@ -105,18 +108,23 @@ def _target(folders: Sequence[Path], out: Path | None) -> Path:
 def _sections(study: Study, runs: Sequence[Run], drawn: list[Panel]) -> Iterable[str]:
     yield _head(study)
     yield _results(study)
-    yield _legend(study)
+    yield from figure_sections(study, drawn)
+    yield seeds(study)
+    yield from (run_details(run) for run in runs)
+
+
+def figure_sections(study: Study, drawn: list[Panel]) -> Iterable[str]:
+    """Every figure that the records allow, with a legend that hides and shows labels."""
+    yield legend(study)
     curves = figures.accuracy_over_rounds(study)
-    yield _panels("Each cluster over rounds", NOTES["curves"], curves, drawn)
+    yield panels("Each cluster over rounds", NOTES["curves"], curves, drawn)
     fair = figures.fair_accuracy_over_rounds(study)
-    yield _panels("Fair accuracy over rounds", NOTES["fair"], fair, drawn)
+    yield panels("Fair accuracy over rounds", NOTES["fair"], fair, drawn)
     bars = figures.fairness_bars(study)
-    yield _panels("Fairness between clusters", NOTES["bars"], bars, drawn)
+    yield panels("Fairness between clusters", NOTES["bars"], bars, drawn)
     sent = figures.accuracy_over_bytes(study)
-    yield _panels("What it costs to send", NOTES["bytes"], sent, drawn)
+    yield panels("What it costs to send", NOTES["bytes"], sent, drawn)
     yield _choices(study, drawn)
-    yield _seeds(study)
-    yield from (_run(run) for run in runs)
 
 
 def _head(study: Study) -> str:
@@ -133,7 +141,7 @@ def _head(study: Study) -> str:
 def _results(study: Study) -> str:
     colors = {label: look.color for label, look in figures.looks(study).items()}
     parts = [
-        _table(tables.results_table(results, study.order, study.clusters), colors)
+        table_html(tables.results_table(results, study.order, study.clusters), colors)
         for results in tables.by_metric(study.results).values()
     ]
     reasons = dict.fromkeys(r["parity_reason"] for r in study.results if r["parity_reason"])
@@ -141,16 +149,18 @@ def _results(study: Study) -> str:
     return f'<h2>Results</h2><p class="soft">{NOTES["table"]}</p>{"".join(parts)}{notes}'
 
 
-def _seeds(study: Study) -> str:
+def seeds(study: Study) -> str:
+    """The table of every seed."""
     colors = {label: look.color for label, look in figures.looks(study).items()}
     parts = [
-        _table(tables.seeds_table(results, study.order, study.clusters), colors)
+        table_html(tables.seeds_table(results, study.order, study.clusters), colors)
         for results in tables.by_metric(study.results).values()
     ]
     return f"<h2>Every seed</h2>{''.join(parts)}"
 
 
-def _legend(study: Study) -> str:
+def legend(study: Study) -> str:
+    """Buttons that hide and show a label in all figures."""
     chips = [
         f'<button class="chip" type="button" aria-pressed="true" data-label="{escape(look.label)}">'
         f"{_dot(look.color)}{look.name}</button>"
@@ -159,35 +169,41 @@ def _legend(study: Study) -> str:
     return f'<div class="legend" role="group" aria-label="Show or hide">{"".join(chips)}</div>'
 
 
-def _panels(title: str, note: str, panels: Sequence[Panel], drawn: list[Panel]) -> str:
-    if not panels:
+def panels(
+    title: str, note: str, made: Sequence[Panel], drawn: list[Panel], keys: bool = False
+) -> str:
+    """A section of panels in their rows; `keys`: each has a legend of its own."""
+    if not made:
         return ""
-    rows = [
-        [_panel(panel, drawn, legend=False) for panel in panels if panel.row == row]
-        for row in dict.fromkeys(panel.row for panel in panels)
-    ]
+    names = dict.fromkeys(panel.row for panel in made)
     grids = "".join(
-        f'<div class="grid{" two" if len(cards) in (1, 2, 4) else ""}">{"".join(cards)}</div>'
-        for cards in rows
+        _grid(name, [panel for panel in made if panel.row == name], drawn, keys) for name in names
     )
-    return f'<h2>{title}</h2><p class="soft">{note}</p>{grids}'
+    return f'<h2>{escape(title)}</h2><p class="soft">{escape(note)}</p>{grids}'
+
+
+def _grid(name: str, row: Sequence[Panel], drawn: list[Panel], keys: bool) -> str:
+    """A row of panels, headed by its name where the panels do not say it themselves."""
+    cards = "".join(_panel(panel, drawn, keys) for panel in row)
+    head = "" if name in row[0].title else f'<h3 class="row">{escape(name)}</h3>'
+    return f'{head}<div class="grid{" two" if len(row) in (1, 2, 4) else ""}">{cards}</div>'
 
 
 def _choices(study: Study, drawn: list[Panel]) -> str:
-    panels = [*figures.choice_timelines(study), *figures.choice_matrices(study)]
-    names = dict.fromkeys(panel.row for panel in panels)
+    made = [*figures.choice_timelines(study), *figures.choice_matrices(study)]
+    names = dict.fromkeys(panel.row for panel in made)
     if not names:
         return ""
     options = "".join(f"<option>{escape(name)}</option>" for name in names)
-    cards = "".join(_panel(panel, drawn, legend=True, choice=panel.row) for panel in panels)
+    cards = "".join(_panel(panel, drawn, keys=True, choice=panel.row) for panel in made)
     return (
         f'<h2>Which head nodes prefer</h2><p class="soft">{NOTES["choices"]}</p>'
         f'<select aria-label="Run to look at">{options}</select><div class="grid">{cards}</div>'
     )
 
 
-def _panel(panel: Panel, drawn: list[Panel], legend: bool, choice: str = "") -> str:
-    panel.figure.update_layout(showlegend=legend)
+def _panel(panel: Panel, drawn: list[Panel], keys: bool, choice: str = "") -> str:
+    panel.figure.update_layout(showlegend=keys)
     drawn.append(panel)
     chosen = f' data-choice="{escape(choice)}" hidden' if choice else ""
     save = '<button class="save" type="button" title="Save as a picture">PNG</button>'
@@ -196,7 +212,8 @@ def _panel(panel: Panel, drawn: list[Panel], legend: bool, choice: str = "") -> 
     return f'<section class="panel"{chosen}>{head}{plot}</section>'
 
 
-def _run(run: Run) -> str:
+def run_details(run: Run) -> str:
+    """The configuration and the environment of a run, folded away."""
     environment = "\n".join(f"{key}: {_value(value)}" for key, value in run.environment.items())
     name = run.summary.name
     return _details(f"Configuration of {name}", run.config) + _details(
@@ -212,12 +229,17 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _table(table: Table, colors: Mapping[str, str]) -> str:
-    head = "".join(
-        f'<th scope="col"><button type="button">{escape(name)}</button></th>'
-        for name in table.header
+def table_html(table: Table, colors: Mapping[str, str], sortable: bool = True) -> str:
+    """A table whose rows have the colour of their label, and columns that can be sorted by."""
+    plain, button = (
+        '<th scope="col">{}</th>',
+        '<th scope="col"><button type="button">{}</button></th>',
     )
-    rows = "".join(f"<tr>{''.join(_cells(row, colors))}</tr>" for row in table.rows)
+    head = "".join((button if sortable else plain).format(escape(name)) for name in table.header)
+    rows = "".join(
+        f"<tr class='{'' if row[0].text else 'more'}'>{''.join(_cells(row, colors))}</tr>"
+        for row in table.rows
+    )
     return (
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
@@ -225,7 +247,8 @@ def _table(table: Table, colors: Mapping[str, str]) -> str:
 
 
 def _cells(row: Sequence[Cell], colors: Mapping[str, str]) -> Iterable[str]:
-    dot = _dot(colors[str(row[0].value)])
+    color = colors.get(str(row[0].value)) if row[0].text else None
+    dot = _dot(color) if color else ""
     for index, cell in enumerate(row):
         value = "" if cell.value is None else escape(str(cell.value))
         style = ' class="best"' if cell.best else ""

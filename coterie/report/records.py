@@ -24,6 +24,7 @@ COLUMNS = {
     "node": (*WHERE, "node", "cluster", *MEASURED),
     "overall": (*WHERE, "worst_node", *MEASURED, *FAIRNESS),
     "choice": ("label", "scenario", "seed", "round", "choice"),
+    "head": (*WHERE, "cluster", "head", "loss", "std"),
 }
 TEXT = ("label", "scenario", "phase", "cluster")
 HEADS = range(1024)  # more than anyone trains

@@ -60,6 +60,7 @@ class Result(Metrics):
     settled: bool | None = None
     first_settled_round: int | None = None
     adjusted_rand_index: float | None = None
+    settlement: str | None = None  # when it settled, or why it did not
     train_seconds: float | None = None
     parity_reason: str | None = None
     before_all_reduce: Metrics | None = None

@@ -87,7 +87,7 @@ def results_table(
 def seeds_table(results: Results, order: Sequence[str] = (), clusters: Sequence[str] = ()) -> Table:
     """One row for each (scenario, label, seed)."""
     columns = [c for c in _columns(results, clusters) if c.key != "bytes_per_node"]
-    extra = ["settled", "since round", "Rand index", "before all-reduce"]
+    extra = ["settled", "since round", "Rand index", "settlement", "before all-reduce"]
     rows = []
     for _, group in in_order(results, order):
         for result in group:
@@ -204,6 +204,7 @@ def _choices(result: Mapping[str, Any]) -> list[Cell]:
         flag,
         _number(result.get("first_settled_round"), "d"),
         _number(result.get("adjusted_rand_index"), ".2f"),
+        Cell(result.get("settlement") or NOTHING),
         _number(before, ".4f" if result["metric"] == "mse" else ".2f"),
     ]
 

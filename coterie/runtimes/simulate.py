@@ -43,6 +43,10 @@ class Simulated(abc.ABC):
         """All nodes, some at a time and in order, and the model each of them would deploy."""
 
     @abc.abstractmethod
+    def head_losses(self) -> Tensor | None:
+        """The train loss of every head of every node, where the algorithm has heads: [n, k]."""
+
+    @abc.abstractmethod
     def chosen(self) -> Tensor | None:
         """What every node chose last, where the algorithm's state has a `choice`."""
 
@@ -96,6 +100,10 @@ class Simulation(Simulated):
         for state, nodes in zip(self.states, self.blocks, strict=True):
             yield nodes, self.algorithm.personal(state, nodes)
 
+    def head_losses(self) -> Tensor | None:
+        pairs = zip(self.states, self.blocks, strict=True)
+        return _joined([self.algorithm.head_losses(state, nodes) for state, nodes in pairs])
+
     def chosen(self) -> Tensor | None:
         if not hasattr(self.states[0], "choice"):
             return None
@@ -139,13 +147,21 @@ class FederatedSimulation(Simulated):
         return False
 
     def personal(self) -> Iterator[tuple[Nodes, Tensor]]:
+        for state, nodes in self._delivered():
+            yield nodes, self.algorithm.personal(state, nodes)
+
+    def head_losses(self) -> Tensor | None:
+        found = [self.algorithm.head_losses(state, nodes) for state, nodes in self._delivered()]
+        return _joined(found)
+
+    def _delivered(self) -> Iterator[tuple[Any, Nodes]]:
+        """Some clients at a time, with their state after the server has told them its own."""
         size = self.server.layout.size * self.server.no_params.element_size()
         some = max(MODELS_AT_ONCE // max(size, 1), 1)
         for kept in self.kept:
             for rows in torch.arange(len(kept.nodes)).split(some):
                 nodes = kept.nodes[rows]
-                state = self.algorithm.deliver(self.state, kept.take(rows), nodes)
-                yield nodes, self.algorithm.personal(state, nodes)
+                yield self.algorithm.deliver(self.state, kept.take(rows), nodes), nodes
 
     def chosen(self) -> Tensor | None:
         if not any("choice" in kept.slots for kept in self.kept):
@@ -173,3 +189,9 @@ class FederatedSimulation(Simulated):
         own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         if not all(kept.restore(own) for kept in self.kept):
             raise checkpoint.foreign(path)
+
+
+def _joined(parts: list[Tensor | None]) -> Tensor | None:
+    """The rows of all parts; None where there are none."""
+    there = [part for part in parts if part is not None]
+    return torch.cat(there) if there else None

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.core.engine import Engine, Scores, Work, rows_memory
 from coterie.core.params import Layout
 from coterie.core.samples import Pool, Samples
 from coterie.training.chain import Link
+from coterie.training.goals import Goal
 from coterie.training.network import Network
 from coterie.training.stacked import StackedEngine, rows_of
 
@@ -25,10 +25,11 @@ Seen = tuple[slice, slice, "_Scorer"]  # rows, samples, and the scorer that has 
 
 @dataclass(eq=False)
 class FusedEngine(Engine):
-    """Trains and scores classifiers that are chains of known layers."""
+    """Trains and scores models that are chains of known layers."""
 
     generic: StackedEngine  # for what the kernels do not do
     chain: list[Link]
+    goal: Goal
     precision: str
     batch: int  # samples of one step
     chunk: int  # rows that train together
@@ -58,7 +59,8 @@ class FusedEngine(Engine):
         return self.generic.initial(seeds)
 
     def train(self, params: Tensor, work: Work) -> Tensor:
-        if work.correction is not None or work.proximal:
+        plain = work.correction is None and work.mask is None and not work.once
+        if not plain or work.proximal:
             return self.generic.train(params, work)
         if len(params) <= self.chunk:
             return self._train_chunk(params, work)
@@ -88,6 +90,9 @@ class FusedEngine(Engine):
             total[rows] = add if now.start == 0 else total[rows] + add
         return total / real.sum(1)
 
+    def gradients(self, params: Tensor, samples: Samples, ids: Tensor) -> Tensor:
+        return self.generic.gradients(params, samples, ids)
+
     def head_losses(
         self, core: Tensor, heads: Tensor, samples: Samples, ids: Tensor, real: Tensor
     ) -> Tensor:
@@ -106,17 +111,19 @@ class FusedEngine(Engine):
 
     def scores(self, params: Tensor, samples: Samples) -> Scores:
         ids, real = samples.all()
-        classes = self.generic.task.classes
+        classes = self.generic.task.classes if self.generic.task.objective.classifies else 0
         total = params.new_zeros(len(params))
         confusion = torch.zeros(len(params), classes**2, dtype=torch.int64, device=self.device)
         for rows, now, scorer in self._sweep(params, samples.pool, ids):
-            logits, losses = scorer.judge(ids[rows, now])
+            outputs, losses = scorer.judge(ids[rows, now])
             if now.start == 0:  # chunks of rows may overlap
                 total[rows], confusion[rows] = 0, 0
             total[rows] += torch.where(real[rows, now], losses, 0).sum(1)
-            cells = samples.pool.targets[ids[rows, now]] * classes + logits.argmax(-1)
-            confusion[rows].scatter_add_(1, cells, real[rows, now].long())
-        return Scores(total / real.sum(1), confusion.view(len(params), classes, classes))
+            if classes:
+                cells = samples.pool.targets[ids[rows, now]] * classes + outputs.argmax(-1)
+                confusion[rows].scatter_add_(1, cells, real[rows, now].long())
+        counts = confusion.view(len(params), classes, classes) if classes else None
+        return Scores(total / real.sum(1), counts)
 
     def _sweep(self, params: Tensor, pool: Pool, ids: Tensor) -> Iterator[Seen]:
         """Show all samples to all rows, some rows and a batch at a time: rows, samples, scorer."""
@@ -150,7 +157,7 @@ class FusedEngine(Engine):
         return trainer.bytes() + scorer.bytes() + rows_memory(self.layout, rows)
 
     def _network(self, pool: Pool, rows: int, batch: int) -> Network:
-        return Network(self.chain, self.layout, pool, rows, batch, self.precision)
+        return Network(self.chain, self.layout, pool, (rows, batch), self.precision, self.goal)
 
 
 class _Trainer:
@@ -226,12 +233,9 @@ class _Scorer:
         self.core()
 
     def judge(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the head: logits and losses of the samples seen."""
+        """Run the head: outputs and losses of the samples seen."""
         self.head()
-        logits = self.network.logits[:, : ids.shape[1]]
-        targets = self.network.pool.targets[ids]
-        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-        return logits, losses.view(ids.shape)
+        return self.network.judge(ids)
 
 
 def even_chunks(rows: int, most: int) -> list[slice]:

@@ -10,7 +10,8 @@ from torch import Tensor
 from coterie.core.params import Layout
 from coterie.core.samples import Pool
 from coterie.training.chain import Convolution, Dense, Link
-from coterie.training.kernels import activation, convolution, dense, loss, samples, update
+from coterie.training.goals import Goal
+from coterie.training.kernels import activation, convolution, dense, samples, update
 from coterie.training.optimizers import SGD, Optimizer
 
 PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
@@ -156,9 +157,16 @@ class Network:
     """All links of a chain for some rows and a batch, reading samples of a pool."""
 
     def __init__(
-        self, chain: list[Link], layout: Layout, pool: Pool, rows: int, batch: int, precision: str
+        self,
+        chain: list[Link],
+        layout: Layout,
+        pool: Pool,
+        size: tuple[int, int],
+        precision: str,
+        goal: Goal,
     ) -> None:
-        self.layout, self.pool = layout, pool
+        self.layout, self.pool, self.goal = layout, pool, goal
+        rows, batch = size
         device = pool.inputs.device
         self.flat = torch.zeros(rows, layout.size, device=device)
         self.ids = torch.zeros(rows, batch, dtype=torch.int64, device=device)
@@ -178,7 +186,7 @@ class Network:
                 last = DenseLink(link, here.view(rows, batch, -1), image, PRECISIONS[precision])
                 self.links.append(last)
                 here, image = last.out, None
-        self.logits = here
+        self.outputs = here
 
     def load(self, first: int = 0) -> None:
         """Pack the flat rows into the links from the first one on."""
@@ -195,7 +203,7 @@ class Network:
                 flat[name].view(packed.shape).copy_(packed)
 
     def forward(self, ids: Tensor | None = None) -> None:
-        """Logits of the samples `ids` [rows, batch] (default: the buffer)."""
+        """Outputs for the samples `ids` [rows, batch] (default: the buffer)."""
         ids = self.ids if ids is None else ids
         self.read(ids)
         self.pass_through(0, len(self.links))
@@ -210,7 +218,13 @@ class Network:
 
     def read(self, ids: Tensor) -> None:
         """Fill the inputs with samples [rows, batch]."""
-        samples.gather(self.pool.inputs, ids, self.scale, self.offset, self.x)
+        samples.gather(self.pool, ids, self.scale, self.offset, self.x)
+
+    def judge(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs and losses of the samples [rows, up to batch] that went through last."""
+        seen = slice(0, ids.shape[1])
+        outputs = self.outputs[:, seen]
+        return outputs, self.goal.losses(outputs, self.x[:, seen], self.pool, ids)
 
     def pass_through(self, first: int, last: int) -> None:
         """Run the links from `first` to before `last`."""
@@ -224,7 +238,7 @@ class Network:
         self.lowest = self.changes.index(True) if any(self.changes) else len(self.links)
         for link in self.links[self.lowest :]:
             link.allow_backward()
-        self.dlogits = torch.zeros_like(self.logits)
+        self.doutputs = torch.zeros_like(self.outputs)
         self.dinputs = [torch.zeros_like(link.inputs) for link in self.links[self.lowest + 1 :]]
         self.memory = {
             (number, place): optimizer.memory(own)
@@ -236,8 +250,8 @@ class Network:
     def step(self, ids: Tensor, lr: Tensor, number: Tensor) -> None:
         """One step of gradient descent of every row on its batch; rows at lr 0 stand still."""
         self.forward(ids)
-        loss.cross_entropy_gradient(self.logits, self.pool.targets, ids, self.dlogits)
-        dout = self.dlogits
+        self.goal.gradient(self.outputs, self.x, self.pool, ids, self.doutputs)
+        dout = self.doutputs
         for place in range(len(self.links) - 1, self.lowest - 1, -1):
             link = self.links[place]
             below = self.dinputs[place - self.lowest - 1] if place > self.lowest else None

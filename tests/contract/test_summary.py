@@ -41,6 +41,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "settled": (bool, type(None)),
     "first_settled_round": (int, type(None)),
     "adjusted_rand_index": (*NUMBER, type(None)),
+    "settlement": (str, type(None)),
     "train_seconds": NUMBER,
     "parity_reason": (str, type(None)),
     "before_all_reduce": (dict, type(None)),

@@ -1,0 +1,65 @@
+"""Every kernel compiles for the GPU it was written for; that needs no GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from torch import nn
+
+from coterie.training.objectives import Classification, Objective, Reconstruction, Regression
+from coterie.training.optimizers import SGD
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "compile_kernels.py"
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    pytest.importorskip("triton", reason="the kernels need the package triton")
+    spec = importlib.util.spec_from_file_location("compile_kernels", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        patch.setitem(sys.modules, "compile_kernels", module)  # its dataclass looks there
+        spec.loader.exec_module(module)
+        yield module
+
+
+def mirror() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.AvgPool2d(2),
+        nn.Flatten(), nn.Linear(8 * 3 * 2, 20), nn.ReLU(), nn.Linear(20, 35),
+        nn.Unflatten(1, (1, 7, 5)),
+    )  # fmt: skip
+
+
+def digits() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 16, 2), nn.Flatten(),
+        nn.Linear(16, 3),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "build, shape, objective, wanted",
+    [
+        (mirror, (1, 7, 5), Reconstruction(), {"loss.to_inputs", "convolution.forward_narrow"}),
+        (digits, (1, 7, 6), Regression(), {"loss.to_targets", "convolution.input_gradient"}),
+        (digits, (1, 7, 6), Classification(), {"loss.cross_entropy", "samples.gather"}),
+    ],
+)
+def test_a_training_step_compiles_for_a_gpu(
+    build: Callable[[], nn.Module],
+    shape: tuple[int, int, int],
+    objective: Objective,
+    wanted: set[str],
+    script: ModuleType,
+) -> None:
+    turned = objective.classifies
+    names = {launch.name for launch in script.step(build(), shape, 3, objective, SGD(), turned)}
+    assert wanted <= names
