@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Session:
         self.say = say
         self.stop = stop
         self.state = "starting"
+        self.before = standing.read(out)  # of an earlier life
         self.diary = Diary(member, out)
         watch = Watch(self._begin, self._round, self._skip, self.diary.note)
         self.peer = Peer(member.part.algorithm, member.nodes, link, self._plan(), watch)
@@ -100,7 +102,9 @@ class Session:
             self.stop.ask()
 
     def standing(self) -> Standing:
-        """How this peer stands now."""
+        """How this peer stands now; before it begins again, how it stood."""
+        if self.before is not None and self.state in ("starting", "waiting"):
+            return replace(self.before, state=self.state)
         status, config = self.peer.status(), self.member.config
         rounds = config.experiment.rounds
         known = [where.round for where in status.others.values() if where.round is not None]
