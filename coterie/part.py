@@ -60,6 +60,7 @@ class Part:
     replicas: tuple[Replica, ...]
     clusters: tuple[tuple[str, ...], ...]  # per replica, the true cluster of every node
     parity_reasons: tuple[str | None, ...]  # per replica, why clusters cannot be compared
+    abandoned: tuple[tuple[Metrics, ...], ...] = ()  # per replica, starts that did not settle
 
     def plan(self) -> str:
         """What is stacked, and about how much memory that takes."""
@@ -83,7 +84,7 @@ class PartRun:
         self.out = out
         self.watch = watch
         self.rounds = config.experiment.rounds
-        self.simulation = _simulation(config, part)
+        self.simulation = make_simulation(config, part)
         self.journal = Journal(self._file("jsonl"))
         self.metrics: list[Metrics] = []  # latest, one per replica
         self.before: list[Metrics] | None = None  # before the final all-reduce
@@ -270,6 +271,7 @@ class PartRun:
         part, replica = self.part, self.part.replicas[number]
         sent = self.simulation.exchange.sent.reshape(-1, part.nodes.n)[number]
         metrics = self.metrics[number]
+        abandoned = list(part.abandoned[number]) if part.abandoned else []
         return {
             **self._where(replica),
             "algorithm": part.algorithm_name,
@@ -281,6 +283,8 @@ class PartRun:
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
             **self._settlement(number, done, history),
+            "restarts": len(abandoned),
+            "abandoned": abandoned,
             "train_seconds": self.seconds / len(part.replicas),
             "parity_reason": part.parity_reasons[number],
             "before_all_reduce": None if self.before is None else self.before[number],
@@ -317,7 +321,8 @@ class PartRun:
                 )
 
 
-def _simulation(config: Config, part: Part) -> Simulated:
+def make_simulation(config: Config, part: Part) -> Simulated:
+    """The population of a part, ready to start."""
     n = part.nodes.n
     if config.runtime.link != "memory":
         exchange = DirectExchange(n, len(part.replicas))

@@ -28,6 +28,7 @@ from coterie.errors import at as _at
 from coterie.models import check_model
 from coterie.part import Part, PartRun, Stopped, Watch
 from coterie.report.summarize import aggregate
+from coterie.restarts import screened
 from coterie.runtimes.checkpoint import write_atomically
 from coterie.training import optimizers
 
@@ -105,7 +106,8 @@ def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict
         watch.plan(part.plan())
     try:
         for part in parts:
-            results += PartRun(setup.config, part, out, watch).play()
+            seeded = screened(setup.config, part, out, watch)
+            results += PartRun(setup.config, seeded, out, watch).play()
             part.nodes.population.engine.release()
     except Stopped as stop:
         _close_folder(out, setup, parts, results + stop.args[0])

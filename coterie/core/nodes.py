@@ -37,6 +37,9 @@ class Population:
     common_start: bool = False  # all nodes of a replica start from the same model
     drawing: Drawing = field(default_factory=Drawing)
 
+    def __post_init__(self) -> None:
+        self.engine.expect(self.n * len(self.seeds))
+
     def graph(self, spec: GraphSpec, t: int) -> Graph:
         """The graph of round t over all replicas."""
         return self.drawing.graph(spec, t, self._draw)

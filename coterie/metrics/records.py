@@ -21,7 +21,7 @@ def records(
     """The records of one evaluation of one replica: overall, by cluster, by node."""
     cluster = np.array(names)
     values = {"accuracy": accuracy, "loss": loss, "bytes": sent}
-    overall = {k: v for k, v in metrics.items() if not isinstance(v, dict)}
+    overall = {k: v for k, v in metrics.items() if not isinstance(v, dict | list)}
     overall |= {"accuracy": metrics["accuracy_all"], "loss": _mean(loss), "bytes": _mean(sent)}
     made = [{"kind": "overall", **where, **overall}]
     for name in dict.fromkeys(names):

@@ -109,9 +109,7 @@ def _sections(
     yield _beside(found)
     if not found.study:
         return
-    settlement = found.settlement()
-    if settlement:
-        yield f"<h2>How often it settled</h2>{page.table_html(settlement, _colors(found))}"
+    yield _settlement(found)
     if found.experiment.file.figure:
         yield page.legend(found.study)
         for figure in found.experiment.file.figure:
@@ -120,6 +118,31 @@ def _sections(
         yield from page.figure_sections(found.study, drawn)
     yield page.seeds(found.study)
     yield from (page.run_details(run) for run in found.runs)
+
+
+def _settlement(found: Reproduction) -> str:
+    table = found.settlement()
+    if not table or not found.study:
+        return ""
+    note = (
+        "Settled: each cluster's nodes prefer one head, and distinct clusters distinct heads; with "
+    )
+    note += "heads to spare, no head is shared across clusters. Intervals are Wilson's."
+    return (
+        f'<h2>How often it settled</h2><p class="soft">{escape(note)}</p>'
+        + page.table_html(table, _colors(found))
+        + _list("Of those that did not settle, the first", _stories(found.study))
+    )
+
+
+def _stories(study: Study) -> list[str]:
+    """Why the first seed of each label and scenario that did not settle did not."""
+    first: dict[tuple[str, str], str] = {}
+    for r in study.results:
+        if r["settled"] is False and r.get("settlement"):
+            story = f"{r['label']} on {r['scenario']}, seed {r['seed']}: {r['settlement']}"
+            first.setdefault((r["label"], r["scenario"]), story)
+    return list(first.values())
 
 
 def _figure(figure: FigureTable, panels: list[Panel], drawn: list[Panel]) -> str:

@@ -101,7 +101,7 @@ def test_a_fraction_has_its_own_folder(coterie, here, file):
 
 
 def test_figures_of_other_experiments_share_their_runs(coterie, here, file):
-    figure = {"title": "Figure 0", "parts_of": "tiny", "only": ["el"]}
+    figure = {"title": "Figure 0", "uses": ["tiny/el"]}
     figure["figure"] = [{"name": "0", "kind": "accuracy"}]
     write(here / "picture.toml", figure)
     assert coterie("reproduce", file, "--only", "el").code == 0

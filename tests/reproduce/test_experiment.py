@@ -59,7 +59,9 @@ def test_tables_are_merged_and_all_else_is_replaced():
         (lambda t: t["paper"]["values"]["EL"].update({"4:2": [1.0]}), "4 keys but 1 values"),
         (lambda t: t["paper"].update(rows={"nobody": "EL"}), "unknown label at paper.rows"),
         (lambda t: t.update(reason=[{"label": "E", "text": "?"}]), "unknown label at reason.0"),
-        (lambda t: t.update(parts_of="other"), "has the runs of that one and none itself"),
+        (lambda t: t.update(uses=["tinny/el"]), "did you mean 'tiny'?"),
+        (lambda t: t.update(uses=["tiny/e"]), "unknown part of 'tiny' in `uses`: 'e'"),
+        (lambda t: t.update(uses=["tiny/el"]), "two parts are named 'el'"),
     ],
 )
 def test_a_wrong_file_is_named_with_what_is_wrong(change, message, tmp_path):
@@ -72,7 +74,7 @@ def test_a_wrong_file_is_named_with_what_is_wrong(change, message, tmp_path):
 def test_a_file_that_is_no_toml_is_named(tmp_path):
     path = tmp_path / "bad.toml"
     path.write_text("title = ")
-    with pytest.raises(InputError, match="is not valid TOML"):
+    with pytest.raises(InputError, match="it is not valid TOML"):
         read(path, "bad")
 
 

@@ -27,6 +27,7 @@ NAMES = [
     "reconstruction-by-a-convolution",
     "engine-reconstructs-as-stacked",
     "engine-regresses-as-stacked",
+    "different-rows-share-a-capture",
     "tf32-runs",
     "engine-agrees-with-stacked",
     "chain-refuses-unknown-layers",
