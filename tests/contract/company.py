@@ -128,6 +128,11 @@ class Company:
         lines = path.read_text().splitlines() if path.exists() else []
         return [found for found in map(json.loads, lines) if found["event"] == event]
 
+    def checkpoints(self, peer: int) -> list[int]:
+        """The rounds at which a peer can go on."""
+        files = (self.folder(peer) / "checkpoints").glob("round-*.safetensors")
+        return sorted(int(path.stem.removeprefix("round-")) for path in files)
+
     def summary(self, peer: int) -> dict[str, Any]:
         """The result of a peer."""
         (result,) = json.loads((self.folder(peer) / "summary.json").read_text())["results"]
