@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
@@ -25,6 +24,7 @@ from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import overall, records
+from coterie.personal import personal_file
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
@@ -342,16 +342,14 @@ class PartRun:
 
     def _write_models(self) -> None:
         """Every node's personal model as a file of named tensors."""
-        n, layout = self.part.nodes.n, self.part.nodes.layout
+        n = self.part.nodes.n
         for nodes, models in self.simulation.personal():
             for key, row in zip(nodes.key.tolist(), models.cpu(), strict=True):
                 replica = self.part.replicas[key // n]
                 scenario = replica.scenario.replace(":", "-")
                 folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
-                named = {name: value.contiguous() for name, value in layout.unflatten(row).items()}
-                checkpoint.write_atomically(
-                    folder / f"node-{key % n}.safetensors", safetensors.torch.save(named)
-                )
+                path = folder / f"node-{key % n}.safetensors"
+                checkpoint.write_atomically(path, personal_file(nodes, row))
 
 
 def make_simulation(config: Config, part: Part) -> Simulated:

@@ -44,6 +44,7 @@ def run(
 
     The folder is by default runs/NAME, or runs/NAME-2 and so on where that exists.
     """
+    _check_simulated(config)
     config = resolved(config)
     folder = new_folder(config.experiment.name) if out is None else Path(out)
     check_folder(folder, config, resume)
@@ -54,6 +55,20 @@ def run(
         return _run_parts(setup, parts, folder, watch or Watch())
     except OSError as error:
         raise _unwritable(folder, error) from None
+
+
+def _check_simulated(config: Config) -> None:
+    """Say what to do with a configuration that only real peers can carry out."""
+    if config.runtime.engine == "peer":
+        raise InputError(
+            "runtime.engine is 'peer': start each peer with coterie peer, or all of them here with "
+            "coterie launch; or simulate them with --set runtime.engine=simulate"
+        )
+    if config.data.own:
+        raise InputError(
+            "data.own is true: a simulation deals one data set to all nodes, and only real peers "
+            "bring their own; use coterie peer or coterie launch"
+        )
 
 
 def resolved(config: Config) -> Config:

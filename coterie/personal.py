@@ -1,0 +1,19 @@
+"""The file of a personal model: named tensors, and how its inputs were made."""
+
+from __future__ import annotations
+
+import json
+
+import safetensors.torch
+from torch import Tensor
+
+from coterie.core.nodes import Nodes
+
+
+def personal_file(nodes: Nodes, row: Tensor) -> bytes:
+    """A model [P] as safetensors; `mean` and `std` of image channels are in its metadata."""
+    named = {name: value.contiguous() for name, value in nodes.layout.unflatten(row.cpu()).items()}
+    pool = nodes.test_data.pool
+    inputs = {"mean": json.dumps(pool.mean), "std": json.dumps(pool.std)}
+    data: bytes = safetensors.torch.save(named, inputs)
+    return data
