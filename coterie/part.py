@@ -24,11 +24,11 @@ from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import overall, records
+from coterie.personal import write_models
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
 from coterie.runtimes.lockstep import DirectExchange, FrameExchange
-from coterie.runtimes.models import write_models
 from coterie.runtimes.simulate import Simulated, simulation_of
 
 Metrics = dict[str, Any]
@@ -62,6 +62,7 @@ class Part:
     replicas: tuple[Replica, ...]
     clusters: tuple[tuple[str, ...], ...]  # per replica, the true cluster of every node
     parity_reasons: tuple[str | None, ...]  # per replica, why clusters cannot be compared
+    abandoned: tuple[tuple[Metrics, ...], ...] = ()  # per replica, starts that did not settle
     newcomers: Nodes | None = None  # nodes that do not train
     newcomer_clusters: tuple[tuple[str, ...], ...] = ()  # as `clusters`
 
@@ -88,7 +89,7 @@ class PartRun:
         self.out = out
         self.watch = watch
         self.rounds = config.experiment.rounds
-        self.simulation = _simulation(config, part)
+        self.simulation = make_simulation(config, part)
         self.journal = Journal(self._file("jsonl"))
         self.metrics: list[Metrics] = []  # latest, one per replica
         self.before: list[Metrics] | None = None  # before the final all-reduce
@@ -302,6 +303,7 @@ class PartRun:
         part, replica = self.part, self.part.replicas[number]
         sent = self.simulation.exchange.sent.reshape(-1, part.nodes.n)[number]
         metrics = self.metrics[number]
+        abandoned = list(part.abandoned[number]) if part.abandoned else []
         return {
             **self._where(replica),
             "algorithm": part.algorithm_name,
@@ -313,6 +315,8 @@ class PartRun:
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
             **self._settlement(number, done, history),
+            "restarts": len(abandoned),
+            "abandoned": abandoned,
             "train_seconds": self.seconds / len(part.replicas),
             "parity_reason": part.parity_reasons[number],
             "before_all_reduce": None if self.before is None else self.before[number],
@@ -343,7 +347,8 @@ class PartRun:
         return folder / f"node-{key % n}.safetensors"
 
 
-def _simulation(config: Config, part: Part) -> Simulated:
+def make_simulation(config: Config, part: Part) -> Simulated:
+    """The population of a part, ready to start."""
     n = part.nodes.n
     if config.runtime.link != "memory":
         exchange = DirectExchange(n, len(part.replicas))

@@ -53,6 +53,10 @@ class Engine(abc.ABC):
     def memory(self, rows: int) -> int:
         """About how many bytes training and mixing these many rows take, data not counted."""
 
+    def expect(self, rows: int) -> None:
+        """Hear that calls with these many rows come most; an engine may prepare for them."""
+        return
+
     def release(self) -> None:
         """Free what was kept for the next call; called when a part of a run is done."""
         return

@@ -38,6 +38,9 @@ class Population:
     common_start: bool = False  # all nodes of a replica start from the same model
     drawing: Drawing = field(default_factory=Drawing)
 
+    def __post_init__(self) -> None:
+        self.engine.expect(self.n * len(self.seeds))
+
     def graph(self, spec: GraphSpec, t: int) -> Graph:
         """The graph of round t over all replicas."""
         return self.drawing.graph(spec, t, self._draw)
@@ -69,9 +72,9 @@ class Nodes:
         return replace(
             self,
             key=self.key[host],
-            train_data=self.train_data[rows],
-            valid_data=self.valid_data[rows],
-            test_data=self.test_data[rows],
+            train_data=self.train_data.take(rows, host),
+            valid_data=self.valid_data.take(rows, host),
+            test_data=self.test_data.take(rows, host),
             lr=self.lr[host],
             clusters=None if self.clusters is None else self.clusters[rows],
         )

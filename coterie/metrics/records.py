@@ -51,7 +51,7 @@ def _numbers(values: NDArray[Any]) -> list[float | None]:
 
 def overall(metrics: dict[str, Any], loss: NDArray[np.float64]) -> dict[str, Any]:
     """What all nodes got together."""
-    flat = {k: v for k, v in metrics.items() if not isinstance(v, dict)}
+    flat = {k: v for k, v in metrics.items() if not isinstance(v, dict | list)}
     return {key: plain(v) for key, v in flat.items()} | {
         "accuracy": metrics["accuracy_all"],
         "loss": plain(_mean(loss)),

@@ -27,6 +27,7 @@ NOTES = {
     "fair": "Two thirds of the mean over clusters, one third of 100 less the gap between the best "
     "and the worst cluster.",
     "bars": "How differently clusters are treated; whiskers: one standard deviation over seeds.",
+    "pairs": "0 is fair. The results above are means over these pairs.",
     "bytes": "The mean over all nodes against what a node has sent, each copy counted; the final "
     "all-reduce is left out.",
     "choices": "Settled means that each cluster's nodes prefer one head, and distinct clusters "
@@ -35,8 +36,8 @@ NOTES = {
     "index is 1 where all nodes do alike. Unseen nodes did not train: they got what the algorithm "
     "gives to newcomers.",
     "table": "Mean ± standard deviation over seeds. The best of each scenario is marked, save for "
-    "algorithms that are told the clusters. DP and EO: demographic parity and equalized odds, "
-    "0 is fair.",
+    "algorithms that are told the clusters. DP and EO: demographic parity and equalized odds (true "
+    "and false positive rates; or true positive rates alone), 0 is fair.",
 }
 
 
@@ -75,6 +76,10 @@ def write_tables(study: Study, folder: Path) -> None:
             stem = folder / f"{name}{ending}"
             stem.with_suffix(".md").write_text(tables.to_markdown(table), encoding="utf-8")
             stem.with_suffix(".tex").write_text(tables.to_latex(table), encoding="utf-8")
+    pairs = tables.pairs_table(study.results, study.order)
+    if pairs.rows:
+        (folder / "pairs.md").write_text(tables.to_markdown(pairs), encoding="utf-8")
+        (folder / "pairs.tex").write_text(tables.to_latex(pairs), encoding="utf-8")
 
 
 def render(study: Study, runs: Sequence[Run]) -> str:
@@ -132,6 +137,7 @@ def figure_sections(study: Study, drawn: list[Panel]) -> Iterable[str]:
     yield panels("Fairness between clusters", NOTES["bars"], bars, drawn)
     sent = figures.accuracy_over_bytes(study)
     yield panels("What it costs to send", NOTES["bytes"], sent, drawn)
+    yield _pairs(study)
     yield _choices(study, drawn)
 
 
@@ -175,6 +181,16 @@ def seeds(study: Study) -> str:
         for results in tables.by_metric(study.results).values()
     ]
     return f"<h2>Every seed</h2>{''.join(parts)}"
+
+
+def _pairs(study: Study) -> str:
+    """How alike each two of more than two clusters are treated."""
+    table = tables.pairs_table(study.results, study.order)
+    if not table.rows:
+        return ""
+    colors = {label: look.color for label, look in figures.looks(study).items()}
+    note = f'<p class="soft">{NOTES["pairs"]}</p>'
+    return f"<h2>Fairness between each two clusters</h2>{note}{table_html(table, colors)}"
 
 
 def legend(study: Study) -> str:

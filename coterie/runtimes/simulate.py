@@ -131,6 +131,8 @@ class FederatedSimulation(Simulated):
         self.blocks = blocks
         self.exchange = exchange
         self.server = server_of(blocks[0])
+        population = self.server.population
+        population.engine.expect(len(self.server) * algorithm.cohort().size(population.n))
         self.state: Any = None  # of the server
         self.kept: list[Kept] = []
 

@@ -14,6 +14,7 @@ from torch.func import functional_call, grad, vmap
 from coterie.core.engine import Engine, Scores, Work, rows_memory
 from coterie.core.params import Layout
 from coterie.core.samples import Pool, Samples
+from coterie.training.buckets import Sizes, padded, padded_work
 from coterie.training.optimizers import Optimizer
 from coterie.training.task import Named, Task, initial_rows
 
@@ -32,6 +33,7 @@ class StackedEngine(Engine):
     row_bytes: int  # memory of one row while it trains
     sample_shape: tuple[int, ...]
     captured: dict[Any, _Steps] = field(default_factory=dict)
+    sizes: Sizes = field(default_factory=Sizes)
 
     def __post_init__(self) -> None:
         self.learner = self.task.template().to(self.device, self.dtype).train()
@@ -45,6 +47,9 @@ class StackedEngine(Engine):
     def memory(self, rows: int) -> int:
         return min(rows, self.chunk) * self.row_bytes + rows_memory(self.layout, rows)
 
+    def expect(self, rows: int) -> None:
+        self.sizes.expect(rows)
+
     def release(self) -> None:
         self.captured.clear()
 
@@ -52,11 +57,10 @@ class StackedEngine(Engine):
         return initial_rows(self.build, self.layout, seeds).to(self.device, self.dtype)
 
     def train(self, params: Tensor, work: Work) -> Tensor:
-        most = max(self.samples_at_once // max(work.batch, 1), 1)
-        after = [
-            self._train_chunk(params[rows], rows_of(work, rows))
-            for rows in self._chunks(params, most)
-        ]
+        kept = self.device.type == "cuda" and not work.once
+        fitted = self._train_fitted if kept else self._train_chunk
+        chunks = self._chunks(params, self._most(work))
+        after = [fitted(params[rows], rows_of(work, rows)) for rows in chunks]
         return torch.cat(after) if after else params
 
     def losses(self, params: Tensor, samples: Samples, ids: Tensor, real: Tensor) -> Tensor:
@@ -89,9 +93,18 @@ class StackedEngine(Engine):
     def _batch(self, rows: int) -> int:
         return max(1, self.samples_at_once // max(rows, 1))
 
+    def _most(self, work: Work) -> int:
+        """How many rows train together with batches of this size."""
+        return min(self.chunk, max(self.samples_at_once // max(work.batch, 1), 1))
+
     def _chunks(self, params: Tensor, most: int | None = None) -> list[slice]:
-        size = min(self.chunk, most or self.chunk)
+        size = most or self.chunk
         return [slice(i, i + size) for i in range(0, len(params), size)]
+
+    def _train_fitted(self, params: Tensor, work: Work) -> Tensor:
+        """Train a chunk with as many rows as one capture has."""
+        size = self.sizes.of(len(params), self._most(work))
+        return self._train_chunk(padded(params, size), padded_work(work, size))[: len(params)]
 
     def _train_chunk(self, params: Tensor, work: Work) -> Tensor:
         steps = int(work.steps.max()) if len(work.steps) else 0

@@ -32,6 +32,13 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "mse": (dict, type(None)),
     "mse_all": (*NUMBER, type(None)),
     "worst_node": NUMBER,
+    "worst_cluster": (str, type(None)),
+    "worst_cluster_accuracy": (*NUMBER, type(None)),
+    "gap": NUMBER,
+    "demographic_parity_worst": (*NUMBER, type(None)),
+    "equalized_odds_worst": (*NUMBER, type(None)),
+    "equalized_odds_tpr_worst": (*NUMBER, type(None)),
+    "pairs": (list, type(None)),
     "worst_tenth": NUMBER,
     "accuracy_variance": NUMBER,
     "jain_index": NUMBER,
@@ -45,6 +52,8 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "first_settled_round": (int, type(None)),
     "adjusted_rand_index": (*NUMBER, type(None)),
     "settlement": (str, type(None)),
+    "restarts": int,
+    "abandoned": list,
     "train_seconds": NUMBER,
     "parity_reason": (str, type(None)),
     "before_all_reduce": (dict, type(None)),
@@ -249,6 +258,22 @@ def test_clusters_with_other_labels_are_not_compared_and_the_reason_is_given(tmp
         assert result[key] is None
     assert "different labels" in result["parity_reason"]
     assert result["fair_accuracy"] is not None
+
+
+def test_three_clusters_have_a_worst_one_and_are_compared_two_by_two(tmp_path):
+    clusters = [{"name": name, "nodes": nodes} for name, nodes in (("a", 3), ("b", 2), ("c", 1))]
+    result = alone(tmp_path / "run", data__clusters=clusters)
+    assert [pair["clusters"] for pair in result["pairs"]] == [["a", "b"], ["a", "c"], ["b", "c"]]
+    accuracy = result["accuracy"]
+    assert accuracy[result["worst_cluster"]] == min(accuracy.values())
+    assert result["worst_cluster_accuracy"] == min(accuracy.values())
+    assert result["gap"] == pytest.approx(max(accuracy.values()) - min(accuracy.values()))
+    for key in ("demographic_parity", "equalized_odds", "equalized_odds_tpr"):
+        values = [pair[key] for pair in result["pairs"]]
+        assert result[key] == pytest.approx(sum(values) / 3)
+        assert result[f"{key}_worst"] == max(values)
+    written = [r for r in records_of(tmp_path / "run") if r["kind"] == "overall"]
+    assert written[-1]["gap"] == result["gap"] and "pairs" not in written[-1]
 
 
 def test_one_cluster_is_compared_with_nobody(tmp_path):

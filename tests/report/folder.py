@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ def value(made: Made, label: str, cluster: int, seed: int, t: int) -> float:
     return reached if made.metric == "accuracy" else 1.2 - reached / 100
 
 
+def _pair(made: Made, values: Sequence[float], pair: tuple[int, int]) -> dict[str, Any]:
+    apart = abs(values[pair[0]] - values[pair[1]])
+    return {
+        "clusters": [made.clusters[c] for c in pair],
+        "demographic_parity": apart / 1000,
+        "equalized_odds": apart / 100,
+        "equalized_odds_tpr": apart / 110,
+    }
+
+
 def story(seed: int) -> str:
     """When a made-up seed settled, or why it did not."""
     return "settled since round 6" if seed != 3 else "never settled: they share head 0"
@@ -85,6 +96,12 @@ def _measures(made: Made, label: str, seed: int, t: int, sizes: Sequence[int]) -
         "demographic_parity": gap / 1000,
         "equalized_odds": gap / 100,
         "equalized_odds_tpr": gap / 110,
+        "worst_cluster": made.clusters[values.index(min(values))],
+        "worst_cluster_accuracy": min(values),
+        "gap": gap,
+        "demographic_parity_worst": gap / 900,
+        "equalized_odds_worst": gap / 90,
+        "pairs": [_pair(made, values, pair) for pair in combinations(range(len(values)), 2)],
         "fair_accuracy": 2 / 3 * sum(values) / len(values) + (100 - gap) / 3,
     }
 

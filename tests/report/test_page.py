@@ -54,6 +54,17 @@ def test_tables_are_written_beside_the_page(tmp_path: Path) -> None:
     assert names == made | {"results.csv"}
 
 
+def test_several_clusters_are_compared_two_by_two(tmp_path: Path) -> None:
+    made = Made(scenarios=((10, 4, 2),), clusters=("A", "B", "C"))
+    page = write_report([write_run(tmp_path, made)])
+    assert "Fairness between each two clusters" in own_part(page)
+    assert "| A and C |" in (tmp_path / "tables" / "pairs.md").read_text()
+    assert "A and C &" in (tmp_path / "tables" / "pairs.tex").read_text()
+    two = write_report([write_run(tmp_path / "two", Made())])
+    assert "each two clusters" not in own_part(two)
+    assert not (two.parent / "tables" / "pairs.md").exists()
+
+
 def test_runs_with_different_metrics_share_a_page_but_not_a_table(tmp_path: Path) -> None:
     one = write_run(tmp_path / "one", Made())
     two = write_run(tmp_path / "two", Made(name="errors", scenarios=((6, 2),), metric="mse"))

@@ -6,6 +6,7 @@ from coterie.report.records import Study, combine, read_run
 from coterie.report.tables import (
     by_metric,
     nodes_table,
+    pairs_table,
     results_table,
     seeds_table,
     to_csv,
@@ -68,6 +69,29 @@ def test_errors_have_their_own_table_without_fairness(tmp_path: Path) -> None:
     assert table.rows[0][3].best  # lower is better, and facade serves the minority
 
 
+THREE = Made(scenarios=((10, 4, 2),), clusters=("A", "B", "C"))
+
+
+def test_more_than_two_clusters_have_a_worst_one_and_a_gap(tmp_path: Path) -> None:
+    study = study_of(tmp_path, THREE)
+    header = results_table(study.results, study.order, study.clusters).header
+    several = ["worst cluster %", "gap", "DP, worst pair", "EO, worst pair"]
+    assert header[-7:-3] == several
+    two = study_of(tmp_path / "two", Made())
+    assert not set(several) & set(results_table(two.results, two.order, two.clusters).header)
+
+
+def test_each_two_of_several_clusters_are_compared(tmp_path: Path) -> None:
+    study = study_of(tmp_path, THREE)
+    table = pairs_table(study.results, study.order)
+    assert table.header == ["algorithm", "scenario", "clusters", "DP", "EO", "EO (TPR)"]
+    assert [row[2] for row in table.texts()] == ["A and B", "A and C", "B and C"] * 2
+    assert all("±" in row[4] for row in table.texts())
+    assert "equalized_odds:A|C" in to_csv(study.results)
+    two = study_of(tmp_path / "two", Made())
+    assert not pairs_table(two.results).rows
+
+
 def test_every_seed_has_its_settled_flag(tmp_path: Path) -> None:
     study = study_of(tmp_path, Made())
     table = seeds_table(study.results, study.order, study.clusters)
@@ -96,7 +120,7 @@ def test_latex_escapes_what_would_break_it(tmp_path: Path) -> None:
     text = to_latex(results_table(study.results, study.order))
     assert r"a\_b \& \textbackslash{}input\{x\}" in text
     assert r"$\pm$" in text and r"\textbf{" in text and "majority \\%" in text
-    assert text.startswith(r"\begin{tabular}{llrrrrrrrrr}")
+    assert text.startswith(r"\begin{tabular}{llrrrrrrrrrr}")
 
 
 def test_csv_holds_numbers_that_read_back(tmp_path: Path) -> None:

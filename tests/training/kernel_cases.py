@@ -14,9 +14,11 @@ from coterie.core.draws import draw, purpose_word
 from coterie.core.draws_gpu import draw_on_gpu
 from coterie.core.params import flat, layout_of
 from coterie.core.samples import Pool, Samples
+from coterie.core.slots_gpu import sum_slots_on_gpu
 from coterie.models import Shape, build_model
 from coterie.training import TrainingSettings, make_engine, objectives, optimizers
 from coterie.training.chain import Unknown, chain_of
+from coterie.training.fused import FusedEngine
 from coterie.training.goals import goal_of
 from coterie.training.kernels.samples import gather
 from coterie.training.network import Network
@@ -194,6 +196,76 @@ def check_error_engine(build: Callable[[], nn.Module], objective: Objective) -> 
     return all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*found, strict=True))
 
 
+def check_buckets() -> bool:
+    """Different numbers of rows train and are scored by one capture, as without padding."""
+    torch.manual_seed(3)
+    pool = Pool(
+        torch.randint(0, 256, (40, 1, 4, 4), dtype=torch.uint8),
+        torch.arange(40) % 5,
+        (0.5,),
+        (0.5,),
+    )
+    settings = TrainingSettings(
+        Classification(), SGD(0.5), CLASSES, 2, torch.device("cpu"), torch.float32
+    )
+    samples = Samples(pool, torch.arange(40), torch.arange(11) * 3, torch.arange(11) % 2 + 1)
+    engines = [
+        make_engine(lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, CLASSES)),
+                    (1, 4, 4), settings, ("2",), path)
+        for path in ("fused", "stacked")
+    ]  # fmt: skip
+    fused = engines[0]
+    assert isinstance(fused, FusedEngine)
+    found: list[list[torch.Tensor]] = [[], []]
+    for rows in (9, 10):
+        for engine, results in zip(engines, found, strict=True):
+            population = Population(11, (1,), engine, LocalWork(2, 1, None, 0.1))
+            data = (samples,) * 3
+            nodes = Nodes(population, torch.arange(11), *data, torch.full((11,), 0.1))
+            some = nodes[torch.arange(rows)]
+            params = some.train(some.initial_params(), 0)
+            core, head = params[:, nodes.layout.core], params[:, nodes.layout.head]
+            heads = torch.stack([head, -head], dim=1)
+            scores = some.test(params)
+            assert scores.confusion is not None
+            results += [params, some.loss(params, 0), some.head_losses(core, heads, 0)]
+            results += [scores.loss, scores.confusion]
+    sizes = {key[0] for key in [*fused.trainers, *fused.scorers]}
+    assert sizes == {10}, sizes
+    return all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*found, strict=True))
+
+
+def in_source_order(
+    rows: torch.Tensor, heard: torch.Tensor, table: torch.Tensor | None
+) -> torch.Tensor:
+    """One addition after the other, in the precision of the rows."""
+    total = torch.zeros(len(heard), *rows.shape[1:], dtype=rows.dtype)
+    for row, slots in enumerate(heard.tolist()):
+        for slot, source in enumerate(slots):
+            weight = 1 if table is None else table[row, slot]
+            total[row] += rows[source] * weight if weight != 0 else 0
+    return total
+
+
+def check_slots() -> bool:
+    """Sums of heard rows, bit by bit; a row that diverged reaches only those who heard it."""
+    wide = torch.randn(5, 3, 700)
+    wide[4, 1, 7] = torch.nan
+    heard = torch.randint(0, 4, (6, 3))
+    heard[2, 1] = 4
+    table = torch.rand(6, 3)
+    table[0], table[3, 2] = 0, 0
+    heard[3, 2] = 4
+    right = True
+    for rows in (wide, wide.double(), wide[:, 0, 3:500], wide[:, :, 5], wide[:, 1, 7]):
+        for weights in (None, table.to(rows.dtype)):
+            got = sum_slots_on_gpu(rows, heard, weights)
+            wanted = in_source_order(rows, heard, weights)
+            right &= torch.equal(got.nan_to_num(7), wanted.nan_to_num(7))
+    nobody = sum_slots_on_gpu(wide[:0], heard[:, :0], None)
+    return right and nobody.shape == (6, 3, 700) and not nobody.any()
+
+
 def check_turned() -> bool:
     """Images read by the kernel are those that the pool reads."""
     images = torch.randint(0, 256, (4, 3, 5, 7), dtype=torch.uint8)
@@ -247,6 +319,7 @@ def check_chain() -> bool:
 
 CASES: dict[str, Callable[[], bool]] = {
     "draws": check_draws,
+    "sums-of-heard-rows": check_slots,
     "turned-images": check_turned,
     "norm-relu-pool": lambda: error(small(), (1, 8, 8)) < 1e-5,
     "momentum-decay": lambda: (
@@ -285,6 +358,7 @@ CASES: dict[str, Callable[[], bool]] = {
         ),
         Regression(),
     ),
+    "different-rows-share-a-capture": check_buckets,
     "tf32-runs": lambda: error(small(), (1, 8, 8), precision="tf32") < 2e-2,
     "engine-agrees-with-stacked": check_engine,
     "chain-refuses-unknown-layers": check_chain,

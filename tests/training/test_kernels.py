@@ -12,6 +12,7 @@ import pytest
 CASES = Path(__file__).parent / "kernel_cases.py"
 NAMES = [
     "draws",
+    "sums-of-heard-rows",
     "turned-images",
     "norm-relu-pool",
     "momentum-decay",
@@ -27,6 +28,7 @@ NAMES = [
     "reconstruction-by-a-convolution",
     "engine-reconstructs-as-stacked",
     "engine-regresses-as-stacked",
+    "different-rows-share-a-capture",
     "tf32-runs",
     "engine-agrees-with-stacked",
     "chain-refuses-unknown-layers",

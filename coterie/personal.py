@@ -1,7 +1,8 @@
-"""Personal models as files of named tensors; nodes that hold the same model share one file."""
+"""The file of a personal model: named tensors, and how its inputs were made."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -13,16 +14,24 @@ from coterie.core.nodes import Nodes
 from coterie.runtimes.checkpoint import write_atomically
 
 
+def personal_file(nodes: Nodes, row: Tensor) -> bytes:
+    """A model [P] as safetensors; `mean` and `std` of image channels are in its metadata."""
+    named = {name: value.contiguous() for name, value in nodes.layout.unflatten(row.cpu()).items()}
+    pool = nodes.test_data.pool
+    inputs = {"mean": json.dumps(pool.mean), "std": json.dumps(pool.std)}
+    data: bytes = safetensors.torch.save(named, inputs)
+    return data
+
+
 def write_models(personal: Iterable[tuple[Nodes, Tensor]], path_of: Callable[[int], Path]) -> None:
-    """Write every node's model where `path_of` its key says."""
+    """Write every node's model where `path_of` its key says; equal ones share one file."""
     last: tuple[Tensor, Path] | None = None
     for nodes, models in personal:
         for key, row in zip(nodes.key.tolist(), models.cpu(), strict=True):
             path = path_of(key)
             if last is not None and torch.equal(row, last[0]) and _linked(path, last[1]):
                 continue
-            named = {n: v.contiguous() for n, v in nodes.layout.unflatten(row).items()}
-            write_atomically(path, safetensors.torch.save(named))
+            write_atomically(path, personal_file(nodes, row))
             last = (row, path)
 
 

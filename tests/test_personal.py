@@ -4,10 +4,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from coterie.runtimes import models
-from coterie.runtimes.models import write_models
+from coterie import personal
+from coterie.personal import write_models
 
-from ..world import World
+from .world import World
 
 
 def test_nodes_that_hold_one_model_share_a_file(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_nodes_that_hold_one_model_share_a_file(tmp_path: Path) -> None:
 def test_where_there_are_no_links_every_node_has_a_file_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(models, "_linked", lambda path, twin: False)
+    monkeypatch.setattr(personal, "_linked", lambda path, twin: False)
     nodes = World(n=3).nodes()
     params = nodes.initial_params()[[0, 0, 0]]
     write_models([(nodes, params)], lambda key: tmp_path / f"{key}.safetensors")
@@ -33,4 +33,4 @@ def test_where_there_are_no_links_every_node_has_a_file_of_its_own(
 
 
 def test_a_link_that_fails_is_no_error(tmp_path: Path) -> None:
-    assert not models._linked(tmp_path / "a", tmp_path / "missing")
+    assert not personal._linked(tmp_path / "a", tmp_path / "missing")
