@@ -23,9 +23,9 @@ same number of times. Who takes part in round t follows from (seed, t), and only
 
         def round(self, t, state, nodes):
             inbox = yield Listen(self.down(t, nodes), expect={"params": nodes.no_params})
-            clients = nodes[inbox.receiver]  # who heard the server
+            clients = nodes[inbox.hearers]  # who heard the server
             params = clients.train(inbox["params"][inbox.sender], t)
-            yield Send({"params": params}, along=self.up(t, nodes), sender=inbox.receiver)
+            yield Send({"params": params}, along=self.up(t, nodes), sender=inbox.hearers)
             return state
 
         def deliver(self, server, state, nodes):
