@@ -15,11 +15,12 @@ from coterie.runtimes.checkpoint import write_atomically
 
 
 def personal_file(nodes: Nodes, row: Tensor) -> bytes:
-    """A model [P] as safetensors; `mean` and `std` of image channels are in its metadata."""
+    """A model [P] as safetensors; its metadata `inputs` has `mean` and `std` of image channels."""
     named = {name: value.contiguous() for name, value in nodes.layout.unflatten(row.cpu()).items()}
     pool = nodes.test_data.pool
-    inputs = {"mean": json.dumps(pool.mean), "std": json.dumps(pool.std)}
-    data: bytes = safetensors.torch.save(named, inputs)
+    # one key: safetensors writes several in any order, and equal models are equal files
+    inputs = json.dumps({"mean": pool.mean, "std": pool.std})
+    data: bytes = safetensors.torch.save(named, {"inputs": inputs})
     return data
 
 

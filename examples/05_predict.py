@@ -25,7 +25,8 @@ def personal(path, module):
     with safe_open(path, framework="pt") as file:
         names = file.keys()
         module.load_state_dict({name: file.get_tensor(name) for name in names}, strict=False)
-        return module.eval(), *(json.loads(file.metadata()[key]) for key in ("mean", "std"))
+        inputs = json.loads(file.metadata()["inputs"])
+        return module.eval(), inputs["mean"], inputs["std"]
 
 
 empty = build_model(config.model.spec, Shape(sample=(1, 8, 8), outputs=10))()
