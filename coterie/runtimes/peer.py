@@ -31,7 +31,7 @@ from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabo
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
 from coterie.runtimes.roll import Place, Roll
-from coterie.runtimes.shelf import Moment, Shelf, first_round
+from coterie.runtimes.shelf import Moment, Shelf
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -186,10 +186,7 @@ class Peer:
 
     async def _begin(self) -> None:
         """Take the state of the last checkpoint, and the round at which the others are."""
-        together = self.roll.everyone() <= set(self.talk.theirs)  # all of us are just starting
-        current = None if together else self.pace.current()
-        t = first_round(self.shelf.rounds(), list(self.talk.theirs.values()), current)
-        t = min(t, self.plan.rounds)
+        t = self.pace.first(self.shelf.rounds(), self.talk.theirs)
         found = await self._work(partial(self.shelf.load, t, self.state))
         found = found or Moment(0, self.state, 0, {})
         self.done, self.state, self.before = t, found.state, found.sent

@@ -38,7 +38,7 @@ class Roll:
         entry.silent = 0
         if entry.life == life:
             return False
-        self.entries[peer] = Entry(life=life, ready=True)
+        self.entries[peer] = Entry(life=life, ready=True, stuck=entry.stuck)
         return True
 
     def move(self, peer: int, place: Place) -> bool:

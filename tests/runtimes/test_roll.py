@@ -83,6 +83,15 @@ def test_a_hello_of_a_new_life_means_that_the_peer_started_again() -> None:
     assert roll.present(0)
 
 
+def test_a_peer_that_was_given_up_is_not_waited_for_because_it_says_hello() -> None:
+    roll = begun(9)
+    roll.give_up([0])
+    assert roll.greet(0, life=1)
+    assert not roll.comes(0, (9, 0))
+    roll.move(0, (9, 0))
+    assert roll.comes(0, (9, 0))
+
+
 def test_all_who_said_hello_are_present_when_the_run_begins() -> None:
     roll = Roll(range(4), patience=3)
     roll.greet(0, life=1)

@@ -57,23 +57,37 @@ def test_without_a_folder_nothing_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "mine, theirs, current, expected",
+    "mine, theirs, expected",
     [
-        ((), [], None, 0),
-        ((), [(), ()], None, 0),
-        ((10,), [(10,), (10,)], None, 10),
-        ((10, 12), [(10, 11), (10, 11, 12)], None, 10),  # all of us can resume there exactly
-        ((), [(10,), (10,)], None, 10),  # I lost my disk
-        ((10,), [(), (10,)], None, 10),  # another one did
-        ((8,), [(8,), (3,)], None, 8),  # most of us
-        ((8,), [(9,), (3,)], None, 8),  # no two: the middle
-        ((10,), [], 50, 50),  # the others run
-        ((10,), [(10,)], 50, 50),
-        ((50,), [], 50, 50),  # and have not moved on
-        ((50,), [], 20, 50),
+        ((), [], 0),
+        ((), [(), ()], 0),
+        ((10,), [(10,), (10,)], 10),
+        ((10, 12), [(10, 11), (10, 11, 12)], 10),  # all of us can resume there exactly
+        ((), [(10,), (10,)], 10),  # I lost my disk
+        ((10,), [(), (10,)], 10),  # another one did
+        ((8,), [(8,), (3,)], 8),  # most of us
+        ((8,), [(9,), (3,)], 8),  # no two: the middle
     ],
 )
-def test_a_peer_begins_where_the_others_are_or_where_all_can_resume(
-    mine: tuple[int, ...], theirs: list[tuple[int, ...]], current: int | None, expected: int
+def test_peers_that_all_start_resume_where_they_can(
+    mine: tuple[int, ...], theirs: list[tuple[int, ...]], expected: int
 ) -> None:
-    assert first_round(mine, theirs, current) == expected
+    assert first_round(mine, theirs, []) == expected
+
+
+@pytest.mark.parametrize(
+    "mine, theirs, running, expected",
+    [
+        ((10,), [], [50], 50),
+        ((), [], [50, 51, 51], 51),
+        ((10,), [(10,)], [50, 50], 50),  # another one starts too
+        ((50,), [], [50], 50),  # they have not moved on
+        ((50,), [], [20], 50),
+        ((), [()], [10**6], 0),  # one that claims to be at the end
+        ((), [], [3, 10**6], 3),
+    ],
+)
+def test_a_peer_that_starts_alone_begins_where_most_of_the_others_are(
+    mine: tuple[int, ...], theirs: list[tuple[int, ...]], running: list[int], expected: int
+) -> None:
+    assert first_round(mine, theirs, running) == expected
