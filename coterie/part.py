@@ -24,7 +24,7 @@ from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import overall, records
-from coterie.personal import personal_file
+from coterie.personal import write_models
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
@@ -172,7 +172,7 @@ class PartRun:
             self.simulation.exchange.sent = sent  # an all-reduce is not training traffic
         self.seconds += time.perf_counter() - started
         if self.config.runtime.models:
-            self._write_models()
+            write_models(self.simulation.personal(), self._model_file)
         return self._results(self.rounds)
 
     def _save(self, done: int) -> None:
@@ -340,16 +340,11 @@ class PartRun:
             options_of(self.part.algorithm),
         )
 
-    def _write_models(self) -> None:
-        """Every node's personal model as a file of named tensors."""
-        n = self.part.nodes.n
-        for nodes, models in self.simulation.personal():
-            for key, row in zip(nodes.key.tolist(), models.cpu(), strict=True):
-                replica = self.part.replicas[key // n]
-                scenario = replica.scenario.replace(":", "-")
-                folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
-                path = folder / f"node-{key % n}.safetensors"
-                checkpoint.write_atomically(path, personal_file(nodes, row))
+    def _model_file(self, key: int) -> Path:
+        replica, n = self.part.replicas[key // self.part.nodes.n], self.part.nodes.n
+        scenario = replica.scenario.replace(":", "-")
+        folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
+        return folder / f"node-{key % n}.safetensors"
 
 
 def make_simulation(config: Config, part: Part) -> Simulated:

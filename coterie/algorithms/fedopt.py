@@ -82,9 +82,9 @@ class FedOpt(Federated):
 
     def round(self, t: int, state: Nothing, nodes: Nodes) -> Program:
         inbox = yield Listen(self.down(t, nodes), expect={"params": nodes.no_params})
-        clients, start = nodes[inbox.receiver], inbox["params"][inbox.sender]
+        clients, start = nodes[inbox.hearers], inbox["params"][inbox.sender]
         rows = by_samples(clients.train(start, t) - start, clients)
-        yield Send(rows, along=self.up(t, nodes), sender=inbox.receiver)
+        yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
         return state
 
     def deliver(self, server: FedOptState, state: Nothing, nodes: Nodes) -> State:
