@@ -66,6 +66,17 @@ def test_a_training_step_compiles_for_a_gpu(
     assert wanted <= names
 
 
+@pytest.mark.parametrize("optimizer", [SGD(), SGD(0.9, 0.1)])
+def test_steps_inside_the_weight_gradient_compile_for_a_gpu(
+    optimizer: SGD, script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.training.network.STEP_INSIDE", True)
+    launches = script.step(digits(), (1, 7, 6), 3, Classification(), optimizer)
+    names = [launch.name for launch in launches]
+    assert names.count("convolution.weight_gradient") == 2 and "dense.weight_step" in names
+    assert "update.descend" not in names
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sums_and_draws_compile_for_a_gpu(dtype: torch.dtype, script: ModuleType) -> None:
     from coterie.core.draws_gpu import draw_on_gpu
