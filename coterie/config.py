@@ -181,8 +181,11 @@ class Evaluate(Section):
 
     every: int = Field(default=10, ge=1)  # rounds
     samples: int = Field(default=0, ge=0)  # test samples of a cluster; 0: all
+    unseen_clients: float = Field(default=0.0, ge=0, lt=1)  # share of nodes kept from training
     heads: bool = False  # record the train loss of every head, by cluster
     alpha: float = Field(default=2 / 3, ge=0, le=1)  # of fair accuracy
+    restart: int = Field(default=0, ge=0)  # round after which unsettled runs start again; 0: never
+    restarts: int = Field(default=3, ge=1)  # at most, of one run
 
 
 class Config(Section):
@@ -216,6 +219,20 @@ class Config(Section):
                 raise ValueError(f"two algorithms are labelled {label!r}; give each a `label`")
             if not label or any(c in label for c in "/\\\0") or label.startswith("."):
                 raise ValueError(f"the label {label!r} cannot be part of a file name")
+        return self
+
+    @model_validator(mode="after")
+    def _early(self) -> Config:
+        if self.evaluate.restart >= self.experiment.rounds:
+            raise ValueError(
+                f"evaluate.restart: expected a round before the last, {self.experiment.rounds}, "
+                f"got {self.evaluate.restart}"
+            )
+        if self.evaluate.restart and self.runtime.engine == "peer":
+            raise ValueError(
+                "evaluate.restart: real peers do not know the true clusters that would decide; "
+                "use 0, or simulate"
+            )
         return self
 
     @model_validator(mode="wrap")  # the last one, so that it sees the errors of all

@@ -16,7 +16,7 @@ import torch
 import coterie.algorithms  # noqa: F401  (registers the algorithms)
 from coterie import config as configuration
 from coterie import data
-from coterie.block import Setup, Stack, make_nodes
+from coterie.block import Setup, Stack, keep_unseen, make_nodes, part_ways
 from coterie.config import AlgorithmTable, ClusterTable, Config
 from coterie.core.algorithm import Algorithm, algorithms
 from coterie.core.federated import Federated, server_of
@@ -28,6 +28,7 @@ from coterie.errors import at as _at
 from coterie.models import check_model
 from coterie.part import Part, PartRun, Stopped, Watch
 from coterie.report.summarize import aggregate
+from coterie.restarts import screened
 from coterie.runtimes.checkpoint import write_atomically
 from coterie.training import optimizers
 
@@ -43,6 +44,7 @@ def run(
 
     The folder is by default runs/NAME, or runs/NAME-2 and so on where that exists.
     """
+    _check_simulated(config)
     config = resolved(config)
     folder = new_folder(config.experiment.name) if out is None else Path(out)
     check_folder(folder, config, resume)
@@ -53,6 +55,20 @@ def run(
         return _run_parts(setup, parts, folder, watch or Watch())
     except OSError as error:
         raise _unwritable(folder, error) from None
+
+
+def _check_simulated(config: Config) -> None:
+    """Say what to do with a configuration that only real peers can carry out."""
+    if config.runtime.engine == "peer":
+        raise InputError(
+            "runtime.engine is 'peer': start each peer with coterie peer, or all of them here with "
+            "coterie launch; or simulate them with --set runtime.engine=simulate"
+        )
+    if config.data.own:
+        raise InputError(
+            "data.own is true: a simulation deals one data set to all nodes, and only real peers "
+            "bring their own; use coterie peer or coterie launch"
+        )
 
 
 def resolved(config: Config) -> Config:
@@ -90,7 +106,8 @@ def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict
         watch.plan(part.plan())
     try:
         for part in parts:
-            results += PartRun(setup.config, part, out, watch).play()
+            seeded = screened(setup.config, part, out, watch)
+            results += PartRun(setup.config, seeded, out, watch).play()
             part.nodes.population.engine.release()
     except Stopped as stop:
         _close_folder(out, setup, parts, results + stop.args[0])
@@ -164,6 +181,7 @@ def prepare(config: Config, device: str = "auto") -> Setup:
         Stack(sum(group[0].counts), tuple(group), deal(dataset, clusters, group, plan))
         for group in _groups(config)
     ]
+    stacks = [keep_unseen(stack, config.evaluate.unseen_clients) for stack in stacks]
     return Setup(config, dataset, clusters, tuple(stacks), find_device(device))
 
 
@@ -231,10 +249,9 @@ def make_parts(setup: Setup) -> list[Part]:
 def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -> Part:
     label = setup.config.label(table)
     algorithm = _algorithm(setup.config, table)
-    nodes = make_nodes(setup, stack, table)
+    nodes, newcomers = part_ways(make_nodes(setup, stack, table), stack)
     with _at(f"algorithm.{label}"):
         _check(algorithm, nodes)
-    names = [setup.clusters[c].name for c in stack.holdings.cluster.tolist()]
     return Part(
         name=label if len(setup.stacks) == 1 else f"{label}.{number}",
         label=label,
@@ -243,8 +260,10 @@ def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -
         algorithm=algorithm,
         nodes=nodes,
         replicas=stack.replicas,
-        clusters=tuple(tuple(names[i : i + stack.n]) for i in range(0, len(names), stack.n)),
+        clusters=setup.names(stack, unseen=False),
         parity_reasons=tuple(setup.parity_reason(replica) for replica in stack.replicas),
+        newcomers=newcomers,
+        newcomer_clusters=setup.names(stack, unseen=True),
     )
 
 

@@ -45,7 +45,8 @@ def _tell(study: Study, scenario: str, several: bool) -> str:
     metric = results[0]["metric"]
     fair = {label: s for label, s in spreads.items() if not names[label].endswith(ORACLE)}
     parts = [_served(study, scenario, metric, names, spreads), _best(names, fair, metric)]
-    return start + " ".join(part for part in [*parts, _settled(results)] if part)
+    parts += [_gap(names, spreads, results), _settled(results)]
+    return start + " ".join(part for part in parts if part)
 
 
 def _served(
@@ -91,6 +92,23 @@ def _best(names: Mapping[str, str], spreads: Mapping[str, Mapping[str, Any]], me
     return f"Best {title}: {names[first]} ({value}{doubt})."
 
 
+def _gap(
+    names: Mapping[str, str],
+    spreads: Mapping[str, Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
+) -> str:
+    """Where there are more than two clusters: how far the best and the worst of them are apart."""
+    means = {names[label]: s["gap"]["mean"] for label, s in spreads.items()}
+    known = {name: value for name, value in means.items() if value is not None}
+    metric = results[0]["metric"]
+    if not known or len(results[0][metric] or {}) < 3:
+        return ""
+    unit = "points" if metric == "accuracy" else "in mean squared error"
+    digits = ".1f" if metric == "accuracy" else ".4g"
+    values = [f"{value:{digits}} under {name}" for name, value in known.items()]
+    return f"Best and worst cluster are apart, {unit}: {_list(values)}."
+
+
 def _doubt(first: Sequence[float] | None, second: Sequence[float] | None) -> str:
     if not first or not second:
         return ", from too few seeds to be sure"
@@ -104,7 +122,17 @@ def _settled(results: Sequence[Mapping[str, Any]]) -> str:
         if result["settled"] is not None:
             counts.setdefault(shown(result), []).append(result["settled"])
     told = [f"{name} in {sum(flags)} of {len(flags)} seeds" for name, flags in counts.items()]
-    return f"Settled: {_list(told)}.{_stories(results)}" if told else ""
+    return f"Settled: {_list(told)}.{_restarts(results)}{_stories(results)}" if told else ""
+
+
+def _restarts(results: Sequence[Mapping[str, Any]]) -> str:
+    """Who was started again, because the true clusters said that it had not settled."""
+    again = [result for result in results if result.get("restarts")]
+    if not again:
+        return ""
+    names = [f"{shown(r)}, seed {r['seed']} ({r['restarts']} x)" for r in again]
+    after = again[0]["abandoned"][0]["round"]
+    return f" Started again with another seed, not settled after round {after}: {_list(names)}."
 
 
 def _stories(results: Sequence[Mapping[str, Any]]) -> str:

@@ -27,13 +27,17 @@ NOTES = {
     "fair": "Two thirds of the mean over clusters, one third of 100 less the gap between the best "
     "and the worst cluster.",
     "bars": "How differently clusters are treated; whiskers: one standard deviation over seeds.",
+    "pairs": "0 is fair. The results above are means over these pairs.",
     "bytes": "The mean over all nodes against what a node has sent, each copy counted; the final "
     "all-reduce is left out.",
     "choices": "Settled means that each cluster's nodes prefer one head, and distinct clusters "
     "distinct heads.",
+    "nodes": "Over nodes, whatever their cluster. Variance in squared percentage points; Jain's "
+    "index is 1 where all nodes do alike. Unseen nodes did not train: they got what the algorithm "
+    "gives to newcomers.",
     "table": "Mean ± standard deviation over seeds. The best of each scenario is marked, save for "
-    "algorithms that are told the clusters. DP and EO: demographic parity and equalized odds, "
-    "0 is fair.",
+    "algorithms that are told the clusters. DP and EO: demographic parity and equalized odds (true "
+    "and false positive rates; or true positive rates alone), 0 is fair.",
 }
 
 
@@ -63,11 +67,19 @@ def write_tables(study: Study, folder: Path) -> None:
         (folder / f"results{ending}.csv").write_text(
             tables.to_csv(results, study.order), encoding="utf-8"
         )
-        for name, build in (("results", tables.results_table), ("seeds", tables.seeds_table)):
-            table = build(results, study.order, study.clusters)
+        made = {
+            "results": tables.results_table(results, study.order, study.clusters),
+            "nodes": tables.nodes_table(results, study.order),
+            "seeds": tables.seeds_table(results, study.order, study.clusters),
+        }
+        for name, table in made.items():
             stem = folder / f"{name}{ending}"
             stem.with_suffix(".md").write_text(tables.to_markdown(table), encoding="utf-8")
             stem.with_suffix(".tex").write_text(tables.to_latex(table), encoding="utf-8")
+    pairs = tables.pairs_table(study.results, study.order)
+    if pairs.rows:
+        (folder / "pairs.md").write_text(tables.to_markdown(pairs), encoding="utf-8")
+        (folder / "pairs.tex").write_text(tables.to_latex(pairs), encoding="utf-8")
 
 
 def render(study: Study, runs: Sequence[Run]) -> str:
@@ -108,6 +120,7 @@ def _target(folders: Sequence[Path], out: Path | None) -> Path:
 def _sections(study: Study, runs: Sequence[Run], drawn: list[Panel]) -> Iterable[str]:
     yield _head(study)
     yield _results(study)
+    yield _nodes(study)
     yield from figure_sections(study, drawn)
     yield seeds(study)
     yield from (run_details(run) for run in runs)
@@ -124,6 +137,7 @@ def figure_sections(study: Study, drawn: list[Panel]) -> Iterable[str]:
     yield panels("Fairness between clusters", NOTES["bars"], bars, drawn)
     sent = figures.accuracy_over_bytes(study)
     yield panels("What it costs to send", NOTES["bytes"], sent, drawn)
+    yield _pairs(study)
     yield _choices(study, drawn)
 
 
@@ -149,6 +163,16 @@ def _results(study: Study) -> str:
     return f'<h2>Results</h2><p class="soft">{NOTES["table"]}</p>{"".join(parts)}{notes}'
 
 
+def _nodes(study: Study) -> str:
+    """Those who are served worst, where the metric is accuracy."""
+    results = tables.by_metric(study.results).get("accuracy")
+    if not results:
+        return ""
+    colors = {label: look.color for label, look in figures.looks(study).items()}
+    made = table_html(tables.nodes_table(results, study.order), colors)
+    return f'<h2>Who is served worst</h2><p class="soft">{NOTES["nodes"]}</p>{made}'
+
+
 def seeds(study: Study) -> str:
     """The table of every seed."""
     colors = {label: look.color for label, look in figures.looks(study).items()}
@@ -157,6 +181,16 @@ def seeds(study: Study) -> str:
         for results in tables.by_metric(study.results).values()
     ]
     return f"<h2>Every seed</h2>{''.join(parts)}"
+
+
+def _pairs(study: Study) -> str:
+    """How alike each two of more than two clusters are treated."""
+    table = tables.pairs_table(study.results, study.order)
+    if not table.rows:
+        return ""
+    colors = {label: look.color for label, look in figures.looks(study).items()}
+    note = f'<p class="soft">{NOTES["pairs"]}</p>'
+    return f"<h2>Fairness between each two clusters</h2>{note}{table_html(table, colors)}"
 
 
 def legend(study: Study) -> str:

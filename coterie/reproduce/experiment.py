@@ -32,9 +32,7 @@ class PaperTable(Section):
     source: str  # where in the paper
     keys: list[str]  # of the aggregate, such as "accuracy:minority"; the columns of `values`
     values: dict[str, dict[str, list[Number]]]  # the paper's row -> scenario -> a value a key
-    rows: dict[str, str] = Field(
-        default_factory=dict
-    )  # our label -> the paper's row it is held against
+    rows: dict[str, str] = Field(default_factory=dict)  # our label -> the paper's row beside it
     tolerance: dict[str, float] = Field(default_factory=dict)  # by key: what is no difference
 
     def row_of(self, label: str) -> str:
@@ -79,8 +77,7 @@ class File(BaseModel):
     title: str
     about: str = ""
     differs: list[str] = []  # what is not as in the paper
-    parts_of: str = ""  # another experiment whose runs this one shows
-    only: list[str] = []  # of those, the parts that are shown
+    uses: list[str] = []  # parts of experiments in the same folder, such as "table-4.2/el"
     settlement: bool = False  # tell how often runs settled, with intervals
     part: list[PartTable] = []
     paper: PaperTable | None = None
@@ -172,35 +169,42 @@ class Experiment:
 def read(path: Path, name: str) -> Experiment:
     """The experiment of a file; whatever can be checked without data is checked here."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {str(path)!r}: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not valid TOML: {error}") from None
-    try:
-        experiment = _made(table, path, name)
+        file = _file(path)
+        own = [_part(file, part, name) for part in file.part]
+        experiment = Experiment(name, file, (*_used(file, path, name), *own))
         _check(experiment)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return experiment
 
 
-def _made(table: Mapping[str, Any], path: Path, name: str) -> Experiment:
+def _file(path: Path) -> File:
     try:
-        file = File.model_validate(table)
+        return File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read it: {getattr(error, 'strerror', None) or error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"it is not valid TOML: {error}") from None
     except ValidationError as error:
         raise InputError(explain(File, error, "")) from None
-    if not file.parts_of:
-        return Experiment(name, file, tuple(_part(file, part, name) for part in file.part))
-    if file.part or file.model_extra:
-        raise InputError("an experiment with `parts_of` has the runs of that one and none itself")
-    home = read(path.with_name(f"{file.parts_of}.toml"), _beside(name, path, file.parts_of))
-    return Experiment(name, file, home.chosen(file.only))
 
 
-def _beside(name: str, path: Path, stem: str) -> str:
-    """The name of an experiment in the same folder."""
-    return name.removesuffix(path.stem) + stem
+def _used(file: File, path: Path, name: str) -> list[Part]:
+    """The parts of other experiments that this one shows; they are run in those."""
+    used = []
+    for entry in file.uses:
+        stem, _, wanted = entry.partition("/")
+        home = path.with_name(f"{stem}.toml")
+        if not home.is_file():
+            raise unknown(
+                "experiment in `uses`:", stem, (p.stem for p in path.parent.glob("*.toml"))
+            )
+        other = _file(home)
+        made = {p.name: _part(other, p, name.removesuffix(path.stem) + stem) for p in other.part}
+        if wanted not in made:
+            raise unknown(f"part of {stem!r} in `uses`:", wanted, made)
+        used.append(made[wanted])
+    return used
 
 
 def _part(file: File, part: PartTable, home: str) -> Part:
@@ -227,7 +231,7 @@ def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 def _check(experiment: Experiment) -> None:
     file, parts = experiment.file, [part.name for part in experiment.parts]
     if not parts:
-        raise InputError("an experiment needs a [[part]], or `parts_of` another one")
+        raise InputError("an experiment needs a [[part]], or `uses` those of another one")
     _distinct("parts are named", parts)
     _distinct("parts measure", [f"{label} on {scenario}" for label, scenario in experiment.cells()])
     _distinct("figures are named", [figure.name for figure in file.figure])

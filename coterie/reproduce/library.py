@@ -50,7 +50,7 @@ def load(name: str) -> Experiment:
     raise unknown("experiment", name, known, "coterie reproduce --list")
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Sorts figure-9 before figure-10."""
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    """Sorts figure-9 before figure-10, and both before figure-A."""
     text = "".join(char if char.isalnum() else " " for char in f"{path.parent.name} {path.stem}")
-    return [(int(word), "") if word.isdecimal() else (-1, word) for word in text.split()]
+    return [(0, int(w), "") if w.isdecimal() else (1, 0, w) for w in text.split()]

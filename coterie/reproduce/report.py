@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -18,6 +19,8 @@ from coterie.reproduce.beside import Row
 from coterie.reproduce.experiment import Experiment, FigureTable
 from coterie.reproduce.figures import KEYED, NOTES, panels_of
 from coterie.reproduce.parts import Task
+
+NUMBERED = re.compile(r"[A-Z\d]+\.\d")  # names that are a figure's number in the paper
 
 
 @dataclass(frozen=True)
@@ -109,9 +112,7 @@ def _sections(
     yield _beside(found)
     if not found.study:
         return
-    settlement = found.settlement()
-    if settlement:
-        yield f"<h2>How often it settled</h2>{page.table_html(settlement, _colors(found))}"
+    yield _settlement(found)
     if found.experiment.file.figure:
         yield page.legend(found.study)
         for figure in found.experiment.file.figure:
@@ -122,8 +123,34 @@ def _sections(
     yield from (page.run_details(run) for run in found.runs)
 
 
+def _settlement(found: Reproduction) -> str:
+    table = found.settlement()
+    if not table or not found.study:
+        return ""
+    note = (
+        "Settled: each cluster's nodes prefer one head, and distinct clusters distinct heads; with "
+    )
+    note += "heads to spare, no head is shared across clusters. Intervals are Wilson's."
+    return (
+        f'<h2>How often it settled</h2><p class="soft">{escape(note)}</p>'
+        + page.table_html(table, _colors(found))
+        + _list("Of those that did not settle, the first", _stories(found.study))
+    )
+
+
+def _stories(study: Study) -> list[str]:
+    """Why the first seed of each label and scenario that did not settle did not."""
+    first: dict[tuple[str, str], str] = {}
+    for r in study.results:
+        if r["settled"] is False and r.get("settlement"):
+            story = f"{r['label']} on {r['scenario']}, seed {r['seed']}: {r['settlement']}"
+            first.setdefault((r["label"], r["scenario"]), story)
+    return list(first.values())
+
+
 def _figure(figure: FigureTable, panels: list[Panel], drawn: list[Panel]) -> str:
-    title = f"Figure {figure.name}: {figure.title}" if figure.title else f"Figure {figure.name}"
+    number = f"Figure {figure.name}" if NUMBERED.match(figure.name) else ""
+    title = ": ".join(part for part in (number, figure.title) if part) or figure.name
     if not panels:
         nothing = "Nothing to draw: no seed that is done fits this figure."
         return f'<h2>{escape(title)}</h2><p class="soft">{nothing}</p>'

@@ -24,6 +24,13 @@ def test_the_finding_says_why_a_seed_did_not_settle(tmp_path: Path) -> None:
     assert told(tmp_path / "more", Made(labels=two))[0].endswith("head 0. (1 more below.)")
 
 
+def test_more_than_two_clusters_have_a_gap(tmp_path: Path) -> None:
+    made = Made(scenarios=((10, 4, 2),), clusters=("A", "B", "C"))
+    (text,) = told(tmp_path, made)
+    assert "Best and worst cluster are apart, points: 4.0 under facade and 21.9 under" in text
+    assert "apart" not in told(tmp_path / "two", Made())[0]
+
+
 def test_who_knows_the_clusters_is_never_called_the_best(tmp_path: Path) -> None:
     labels = {"told": "oracle", "facade": "facade", "epidemic": "epidemic"}
     (text,) = told(tmp_path, Made(labels=labels, oracles=["told"]))
