@@ -119,6 +119,8 @@ def _columns(summary: dict[str, Any]) -> dict[str, str]:
     unit = " %" if accuracy else ""
     columns = {name + unit: f"{kind}:{name}" for name in summary["clusters"]}
     columns["all" + unit] = f"{kind}_all"
+    if any(result.get("unseen") for result in summary["results"]):
+        columns["unseen" + unit] = f"unseen_{kind}_all"
     if accuracy:
         columns |= {"fair %": "fair_accuracy", "odds": "equalized_odds"}
     if any(result["settled"] is not None for result in summary["results"]):
@@ -140,5 +142,5 @@ def _cell(name: str, value: dict[str, Any] | None) -> str:
         return f"{mean:.3f}"
     if "%" not in name:
         return f"{mean:.4g}"
-    spread = name not in ("all %", "fair %") and value.get("ci95") is not None
+    spread = name not in ("all %", "unseen %", "fair %") and value.get("ci95") is not None
     return f"{mean:.1f}±{value['std']:.1f}" if spread else f"{mean:.1f}"

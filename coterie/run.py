@@ -16,7 +16,7 @@ import torch
 import coterie.algorithms  # noqa: F401  (registers the algorithms)
 from coterie import config as configuration
 from coterie import data
-from coterie.block import Setup, Stack, make_nodes
+from coterie.block import Setup, Stack, keep_unseen, make_nodes, part_ways
 from coterie.config import AlgorithmTable, ClusterTable, Config
 from coterie.core.algorithm import Algorithm, algorithms
 from coterie.core.federated import Federated, server_of
@@ -181,6 +181,7 @@ def prepare(config: Config, device: str = "auto") -> Setup:
         Stack(sum(group[0].counts), tuple(group), deal(dataset, clusters, group, plan))
         for group in _groups(config)
     ]
+    stacks = [keep_unseen(stack, config.evaluate.unseen_clients) for stack in stacks]
     return Setup(config, dataset, clusters, tuple(stacks), find_device(device))
 
 
@@ -248,10 +249,9 @@ def make_parts(setup: Setup) -> list[Part]:
 def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -> Part:
     label = setup.config.label(table)
     algorithm = _algorithm(setup.config, table)
-    nodes = make_nodes(setup, stack, table)
+    nodes, newcomers = part_ways(make_nodes(setup, stack, table), stack)
     with _at(f"algorithm.{label}"):
         _check(algorithm, nodes)
-    names = [setup.clusters[c].name for c in stack.holdings.cluster.tolist()]
     return Part(
         name=label if len(setup.stacks) == 1 else f"{label}.{number}",
         label=label,
@@ -260,8 +260,10 @@ def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -
         algorithm=algorithm,
         nodes=nodes,
         replicas=stack.replicas,
-        clusters=tuple(tuple(names[i : i + stack.n]) for i in range(0, len(names), stack.n)),
+        clusters=setup.names(stack, unseen=False),
         parity_reasons=tuple(setup.parity_reason(replica) for replica in stack.replicas),
+        newcomers=newcomers,
+        newcomer_clusters=setup.names(stack, unseen=True),
     )
 
 

@@ -39,6 +39,9 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "equalized_odds_worst": (*NUMBER, type(None)),
     "equalized_odds_tpr_worst": (*NUMBER, type(None)),
     "pairs": (list, type(None)),
+    "worst_tenth": NUMBER,
+    "accuracy_variance": NUMBER,
+    "jain_index": NUMBER,
     "demographic_parity": (*NUMBER, type(None)),
     "equalized_odds": (*NUMBER, type(None)),
     "equalized_odds_tpr": (*NUMBER, type(None)),
@@ -54,6 +57,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "train_seconds": NUMBER,
     "parity_reason": (str, type(None)),
     "before_all_reduce": (dict, type(None)),
+    "unseen": (dict, type(None)),
 }
 PROMISED = {  # by the design
     *("label", "scenario", "seed", "algorithm", "nodes", "rounds", "metric", "accuracy"),
@@ -328,3 +332,39 @@ def test_the_memory_link_gives_the_same_results(made, tmp_path):
     for result, before in zip(again.results, of(made, "epidemic"), strict=True):
         assert result["accuracy"] == pytest.approx(before["accuracy"], abs=1)
         assert result["bytes_per_node"] == before["bytes_per_node"]
+
+
+UNSEEN = tiny(
+    experiment={"seeds": [3, 5], "rounds": 3},
+    data__ratios=["8:4", "9:3"],
+    algorithm=[{"name": "local"}, {"name": "epidemic"}, {"name": "fedavg", "clients": 3}],
+    evaluate={"every": 2, "unseen_clients": 0.25},
+)
+
+
+def test_nodes_that_do_not_train_are_judged_by_what_they_get(tmp_path):
+    made = carry_out(tmp_path / "run", **UNSEEN)
+    for result in made.results:
+        assert result.keys() == RESULT.keys() and result["nodes"] == 9
+        assert (result["unseen"] is None) == (result["label"] == "local")
+    for result in of(made, "fedavg"):  # one model for all, and every cluster is on both sides
+        assert result["unseen"]["accuracy"] == pytest.approx(result["accuracy"])
+    seen = [r for r in records_of(made.folder) if r["kind"] == "unseen"]
+    assert len(seen) == 2 * 4 * 2  # labels that give something, replicas, evaluations
+    assert {r["round"] for r in seen} == {2, 3}
+    spread = made.aggregate["epidemic"]["8:4"]["unseen_accuracy_all"]
+    assert spread["mean"] is not None and spread["std"] is not None
+    assert made.aggregate["local"]["8:4"]["unseen_accuracy_all"]["mean"] is None
+    assert len(list((made.folder / "models" / "fedavg").rglob("*.safetensors"))) == 9 * 4
+
+
+def test_too_few_nodes_to_keep_some_from_training_are_refused(tmp_path):
+    with pytest.raises(coterie.InputError, match=r"evaluate\.unseen_clients: 0\.05 of 6 nodes"):
+        carry_out(tmp_path / "run", **tiny(evaluate={"unseen_clients": 0.05}))
+
+
+def test_fairness_between_nodes_is_measured(made):
+    for result in made.results:
+        assert result["worst_node"] <= result["worst_tenth"] <= result["accuracy_all"]
+        assert result["accuracy_variance"] >= 0
+        assert 1 / result["nodes"] <= result["jain_index"] <= 1 + 1e-9
