@@ -1,4 +1,4 @@
-"""The command line: run, compare, reproduce, report, list, data."""
+"""The command line: run, compare, reproduce, report, list, data, keys, dag."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.table import Table
 
 from coterie import config as configuration
 from coterie.config import AlgorithmTable, Config
+from coterie.dag_command import dag
 from coterie.display import Display, console, say
 from coterie.errors import InputError, unknown
 from coterie.keys_command import keys_app
@@ -28,6 +29,7 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets on this machine.")
 app.add_typer(data_app, name="data")
 app.add_typer(keys_app, name="keys")
+app.command()(dag)
 KINDS = (  # of names, known without importing what registers them
     *("algorithms", "datasets", "models", "graphs", "shifts", "partitions"),
     *("optimizers", "objectives"),

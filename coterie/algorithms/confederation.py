@@ -110,7 +110,7 @@ def checked_updates(t: int, n: int, rows: Rows, key: Tensor, faults: Tensor) -> 
     for row, pair in enumerate(zip(keys, parents, strict=True)):
         fault = TWICE if times[pair] > 1 else 0
         fault = fault or (0 if 0 <= samples[row] <= MOST_SAMPLES else SAMPLES)
-        faults[pair[0]] = fault or faults[pair[0]]
+        faults[pair[0]] = int(faults[pair[0]]) or fault  # the first is the cause of others
         good += [] if fault else [row]
     params = rows["params"]
     if len(good) < len(keys):
@@ -199,7 +199,7 @@ def _checked_choices(
         learners = [first + learner for learner in torch.nonzero(merged).flatten().tolist()]
         members = [updates.place.get((learner, parent), -1) for learner in learners]
         fault = MANY if times[sender] > allowed else _fault(updates, members, claim)
-        faults[sender] = fault or faults[sender]
+        faults[sender] = int(faults[sender]) or fault
         if not fault and (sender, claim) not in seen:
             seen.add((sender, claim))
             yield sender, claim, members
