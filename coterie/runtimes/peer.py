@@ -280,7 +280,11 @@ class Peer:
             missed=tuple(sorted(self.missed)),
             scores=scores,
             phase=phase,
+            lineage=self.role.lineage(self.state) if phase == "round" else None,
         )
+        for concern in self.role.concerns(self.state):
+            facts = {"peer": self.id, "round": self.done, "what": repr(concern)}
+            tell("ignored", facts, logging.WARNING)
         facts = {"peer": self.id, "round": self.done, "heard": report.heard, "bytes": self.sent}
         tell("round done", facts, logging.DEBUG)
         self.watch.round(report)
