@@ -41,6 +41,7 @@ bench: setup
 	$(BIN)/python benchmarks/round_speed.py
 	$(BIN)/python benchmarks/thousand_nodes.py
 	$(BIN)/python benchmarks/engine_choice.py
+	$(BIN)/python benchmarks/link_speed.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from coterie.core import LocalWork, Nodes, Population
 from coterie.core.draws import draw
 from coterie.core.samples import Pool, Samples
+from coterie.core.slots_gpu import sum_slots_on_gpu
 from coterie.models import Shape, build_model
 from coterie.training import TrainingSettings, make_engine, objectives, optimizers
 from coterie.training.kernels import activation, convolution, dense, loss, samples
@@ -170,6 +171,19 @@ def check_turned() -> float:
     return error(x[..., :3], pool.read(ids, torch.float64).permute(0, 1, 3, 4, 2))
 
 
+def check_slots() -> dict[str, float]:
+    """Sums of heard rows, with and without weights; a second call must give the same bits."""
+    rows, heard = new(40, 90_001), torch.randint(0, 40, (70, 5), device=DEVICE)
+    worst = {}
+    for name, table in (("plain", None), ("weighted", torch.rand(70, 5, device=DEVICE).round())):
+        first, second = (sum_slots_on_gpu(rows, heard, table) for _ in range(2))
+        weights = torch.ones(70, 5) if table is None else table
+        wanted = torch.einsum("md,mdp->mp", weights.double().to(DEVICE), rows.double()[heard])
+        worst[name] = error(first, wanted)
+        worst[f"{name}, again"] = float((first != second).sum())
+    return worst
+
+
 def check_draws() -> float:
     seed, node = torch.tensor([2**61 + 5, 7]), torch.tensor([3, 99])
     there = draw(seed.to(DEVICE), "check", 5, node.to(DEVICE), 1001).cpu()
@@ -248,6 +262,8 @@ def check_kernels(report: Tally) -> None:
         report(f"dense {precision}", check_dense(precision), limit)
     for name, value in check_losses().items():
         report(f"gradient of {name}", value, 1e-5)
+    for name, value in check_slots().items():
+        report(f"sums of heard rows, {name}", value, 1e-5)
     report("images that are stored once and turned", check_turned(), 1e-5)
     report("draws that differ from the CPU's", check_draws(), 0)
 

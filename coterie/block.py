@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from coterie import data
 from coterie.config import AlgorithmTable, Config, Train
 from coterie.core.algorithm import algorithms
+from coterie.core.newcomers import apart
 from coterie.core.nodes import LocalWork, Nodes, Population
 from coterie.core.samples import Samples
 from coterie.data.holdings import Cluster, Holdings, Replica
+from coterie.data.unseen import unseen
 from coterie.errors import InputError, at
 from coterie.models import Shape, build_model
 from coterie.training import TrainingSettings, make_engine, objectives, optimizers
@@ -25,6 +28,7 @@ class Stack:
     replicas: tuple[Replica, ...]
     holdings: Holdings  # of all nodes, or of those from `first` on
     first: int = 0
+    unseen: Tensor | None = None  # [replicas * n] bool: nodes that do not train
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,13 @@ class Setup:
         if any(shift.changes_labels for cluster in used for shift in cluster.shifts):
             return "clusters have different labels, so their predictions should differ"
         return None
+
+    def names(self, stack: Stack, unseen: bool) -> tuple[tuple[str, ...], ...]:
+        """The cluster of every node that trains, or of every other one, replica by replica."""
+        cluster = stack.holdings.cluster
+        kept = torch.zeros_like(cluster, dtype=torch.bool) if stack.unseen is None else stack.unseen
+        mine = cluster[kept == unseen].tensor_split(len(stack.replicas))
+        return tuple(tuple(self.clusters[c].name for c in rows.tolist()) for rows in mine)
 
     def clusters_by_size(self) -> list[str]:
         """The names of the clusters, the largest first."""
@@ -86,6 +97,25 @@ def make_nodes(setup: Setup, stack: Stack, table: AlgorithmTable) -> Nodes:
         lr=torch.full((count,), train.lr, dtype=settings.dtype),
         clusters=held.cluster.to(settings.device) if algorithms[table.name].oracle else None,
     )
+
+
+def keep_unseen(stack: Stack, share: float) -> Stack:
+    """The stack in which this share of every replica's nodes does not train."""
+    if not share:
+        return stack
+    clusters = stack.holdings.cluster.numpy().reshape(len(stack.replicas), -1)
+    mask = torch.zeros(clusters.shape, dtype=torch.bool)
+    for row, cluster, replica in zip(mask, clusters, stack.replicas, strict=True):
+        row[torch.from_numpy(unseen(cluster, replica.seed, share))] = True
+    return replace(stack, unseen=mask.flatten())
+
+
+def part_ways(nodes: Nodes, stack: Stack) -> tuple[Nodes, Nodes | None]:
+    """The nodes that train, and those that come later, each a population of its own."""
+    if stack.unseen is None:
+        return nodes, None
+    rows = torch.nonzero(~stack.unseen).flatten(), torch.nonzero(stack.unseen).flatten()
+    return apart(nodes, rows[0]), apart(nodes, rows[1])
 
 
 def _settings(setup: Setup, train: Train) -> TrainingSettings:

@@ -181,6 +181,7 @@ class Evaluate(Section):
 
     every: int = Field(default=10, ge=1)  # rounds
     samples: int = Field(default=0, ge=0)  # test samples of a cluster; 0: all
+    unseen_clients: float = Field(default=0.0, ge=0, lt=1)  # share of nodes kept from training
     heads: bool = False  # record the train loss of every head, by cluster
     alpha: float = Field(default=2 / 3, ge=0, le=1)  # of fair accuracy
     restart: int = Field(default=0, ge=0)  # round after which unsettled runs start again; 0: never

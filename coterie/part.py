@@ -10,20 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
 from coterie.config import Config
 from coterie.core.algorithm import Algorithm
+from coterie.core.engine import Scores
 from coterie.core.federated import Federated
+from coterie.core.judging import Judge
 from coterie.core.nodes import Nodes
 from coterie.data.holdings import Replica
-from coterie.family import family_records
+from coterie.family import alive, family_records
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
-from coterie.metrics.records import records
+from coterie.metrics.records import overall, records
+from coterie.personal import personal_file
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
@@ -62,6 +64,8 @@ class Part:
     clusters: tuple[tuple[str, ...], ...]  # per replica, the true cluster of every node
     parity_reasons: tuple[str | None, ...]  # per replica, why clusters cannot be compared
     abandoned: tuple[tuple[Metrics, ...], ...] = ()  # per replica, starts that did not settle
+    newcomers: Nodes | None = None  # nodes that do not train
+    newcomer_clusters: tuple[tuple[str, ...], ...] = ()  # as `clusters`
 
     def plan(self) -> str:
         """What is stacked, and about how much memory that takes."""
@@ -70,8 +74,9 @@ class Part:
             f"{replicas} x {self.nodes.n} nodes = {rows} rows" if replicas > 1 else f"{rows} nodes"
         )
         if isinstance(self.algorithm, Federated):
-            rows = replicas * self.algorithm.cohort().size(self.nodes.n)
-            stack += f", of which {rows} train in a round"
+            cohort = replicas * self.algorithm.cohort().size(self.nodes.n)
+            stack += f", of which {cohort} train in a round" * (cohort < rows)
+            rows = cohort
         size = self.nodes.population.engine.memory(rows) / 2**30
         return f"plan: {self.name}: {stack}, about {max(size, 0.01):.2f} GiB"
 
@@ -89,6 +94,7 @@ class PartRun:
         self.journal = Journal(self._file("jsonl"))
         self.metrics: list[Metrics] = []  # latest, one per replica
         self.before: list[Metrics] | None = None  # before the final all-reduce
+        self.unseen: list[Metrics | None] = [None] * len(part.replicas)  # of newcomers, latest
         self.choices: list[NDArray[np.int64]] | None = None  # latest written, one per replica
         self.pending: list[tuple[int, torch.Tensor]] = []  # choices not yet fetched from the device
         self.seconds = 0.0
@@ -137,7 +143,7 @@ class PartRun:
         self.simulation.load(path)
         self.journal.cut(note["records"])
         self.seconds = note["seconds"]
-        self.metrics = note["metrics"]
+        self.metrics, self.unseen = note["metrics"], note.get("unseen", self.unseen)
         chosen = self.simulation.chosen()
         self.choices = None if chosen is None else self._by_replica(chosen)
         return int(note["round"])
@@ -179,6 +185,7 @@ class PartRun:
             "records": self.journal.sync(),
             "seconds": self.seconds,
             "metrics": self.metrics,
+            "unseen": self.unseen,
         }
         self.simulation.save(self._file("safetensors"), note)
 
@@ -222,27 +229,52 @@ class PartRun:
     def _evaluate(self, done: int, phase: str) -> None:
         """Test every node's personal model, record it, and keep the metrics."""
         self._write_choices()
-        scores = [nodes.test(models) for nodes, models in self.simulation.personal()]
+        judge = Judge(self.part.nodes.population.engine)
+        scores = [nodes.test(models, judge) for nodes, models in self.simulation.personal()]
         n = self.part.nodes.n
-        loss = torch.cat([s.loss for s in scores]).double().cpu().numpy().reshape(-1, n)
-        matrices = [s.confusion for s in scores if s.confusion is not None]
-        confusion = torch.cat(matrices).cpu().numpy() if matrices else None
         sent = self.simulation.exchange.sent.numpy().reshape(-1, n)
         self.metrics = []
-        for number, replica in enumerate(self.part.replicas):
-            mine = None if confusion is None else confusion[number * n : (number + 1) * n]
+        for number, (loss, confusion) in enumerate(_by_replica(scores, n)):
             names = list(self.part.clusters[number])
-            comparable = self.part.parity_reasons[number] is None
-            metrics = evaluate(mine, loss[number], names, self.config.evaluate.alpha, comparable)
+            metrics = self._measure(number, loss, confusion, names)
             self.metrics.append(metrics)
-            where = {**self._where(replica), "round": done, "phase": phase}
-            accuracies = np.full(n, np.nan) if mine is None else per_node(mine)
-            self.journal.append(
-                records(where, metrics, names, accuracies, loss[number], sent[number])
-            )
+            accuracies = np.full(n, np.nan) if confusion is None else per_node(confusion)
+            where = self._when(number, done, phase)
+            self.journal.append(records(where, metrics, names, accuracies, loss, sent[number]))
+        self._welcome(done, phase)
         if self.config.evaluate.heads:
             self._note_heads(done, phase)
         self.watch.accuracy(self._mean_by_cluster())
+
+    def _welcome(self, done: int, phase: str) -> None:
+        """Test the models that newcomers would get, record it, and keep the metrics."""
+        newcomers = self.part.newcomers
+        if newcomers is None:
+            return
+        scores, judge = [], Judge(newcomers.population.engine)
+        for nodes, models in self.simulation.adopted(self.part.nodes, newcomers):
+            if models is None:
+                return
+            scores.append(nodes.test(models, judge))
+        for number, (loss, confusion) in enumerate(_by_replica(scores, newcomers.n)):
+            names = list(self.part.newcomer_clusters[number])
+            metrics = self._measure(number, loss, confusion, names)
+            self.unseen[number] = metrics
+            where = self._when(number, done, phase)
+            self.journal.append([{"kind": "unseen", **where, **overall(metrics, loss)}])
+
+    def _measure(
+        self,
+        number: int,
+        loss: NDArray[np.float64],
+        confusion: NDArray[np.int64] | None,
+        names: list[str],
+    ) -> Metrics:
+        comparable = self.part.parity_reasons[number] is None
+        return evaluate(confusion, loss, names, self.config.evaluate.alpha, comparable)
+
+    def _when(self, number: int, done: int, phase: str) -> dict[str, Any]:
+        return {**self._where(self.part.replicas[number]), "round": done, "phase": phase}
 
     def _note_heads(self, done: int, phase: str) -> None:
         """Record how well every head does on the train data of each cluster's nodes."""
@@ -250,8 +282,8 @@ class PartRun:
         if losses is None:
             return
         n, rows = self.part.nodes.n, losses.double().cpu().numpy()
-        for number, replica in enumerate(self.part.replicas):
-            where = {**self._where(replica), "round": done, "phase": phase}
+        for number in range(len(self.part.replicas)):
+            where = self._when(number, done, phase)
             names = list(self.part.clusters[number])
             self.journal.append(_head_records(where, rows[number * n : (number + 1) * n], names))
 
@@ -286,18 +318,14 @@ class PartRun:
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
             **self._settlement(number, done, history),
-            "models": self._alive(number),
+            "models": alive(self.simulation.lineage(), number),
             "restarts": len(abandoned),
             "abandoned": abandoned,
             "train_seconds": self.seconds / len(part.replicas),
             "parity_reason": part.parity_reasons[number],
             "before_all_reduce": None if self.before is None else self.before[number],
+            "unseen": self.unseen[number],
         }
-
-    def _alive(self, number: int) -> int | None:
-        """How many models are alive, where the algorithm has a family of them."""
-        lineage = self.simulation.lineage()
-        return None if lineage is None else int(lineage.count[number])
 
     def _server_bytes(self, number: int) -> float | None:
         """What the server sent, where there is one."""
@@ -318,16 +346,14 @@ class PartRun:
 
     def _write_models(self) -> None:
         """Every node's personal model as a file of named tensors."""
-        n, layout = self.part.nodes.n, self.part.nodes.layout
+        n = self.part.nodes.n
         for nodes, models in self.simulation.personal():
             for key, row in zip(nodes.key.tolist(), models.cpu(), strict=True):
                 replica = self.part.replicas[key // n]
                 scenario = replica.scenario.replace(":", "-")
                 folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
-                named = {name: value.contiguous() for name, value in layout.unflatten(row).items()}
-                checkpoint.write_atomically(
-                    folder / f"node-{key % n}.safetensors", safetensors.torch.save(named)
-                )
+                path = folder / f"node-{key % n}.safetensors"
+                checkpoint.write_atomically(path, personal_file(nodes, row))
 
 
 def make_simulation(config: Config, part: Part) -> Simulated:
@@ -343,6 +369,17 @@ def make_simulation(config: Config, part: Part) -> Simulated:
 def options_of(algorithm: Algorithm) -> int:
     """Among how many heads or models the nodes of an algorithm choose; 0: they do not."""
     return int(getattr(algorithm, "heads", 0) or getattr(algorithm, "models", 0))
+
+
+def _by_replica(
+    scores: list[Scores], n: int
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64] | None]]:
+    """Losses and confusions of each replica's n nodes."""
+    losses = torch.cat([s.loss for s in scores]).double().cpu().numpy().reshape(-1, n)
+    matrices = [s.confusion for s in scores if s.confusion is not None]
+    counts = torch.cat(matrices).cpu().numpy() if matrices else None
+    for number, loss in enumerate(losses):
+        yield loss, None if counts is None else counts[number * n : (number + 1) * n]
 
 
 def _head_records(

@@ -16,7 +16,7 @@ import torch
 import coterie.algorithms  # noqa: F401  (registers the algorithms)
 from coterie import config as configuration
 from coterie import data
-from coterie.block import Setup, Stack, make_nodes
+from coterie.block import Setup, Stack, keep_unseen, make_nodes, part_ways
 from coterie.config import AlgorithmTable, ClusterTable, Config
 from coterie.core.algorithm import Algorithm, algorithms
 from coterie.core.federated import Federated, server_of
@@ -45,6 +45,7 @@ def run(
 
     The folder is by default runs/NAME, or runs/NAME-2 and so on where that exists.
     """
+    _check_simulated(config)
     config = resolved(config)
     folder = new_folder(config.experiment.name) if out is None else Path(out)
     check_folder(folder, config, resume)
@@ -55,6 +56,20 @@ def run(
         return _run_parts(setup, parts, folder, watch or Watch())
     except OSError as error:
         raise _unwritable(folder, error) from None
+
+
+def _check_simulated(config: Config) -> None:
+    """Say what to do with a configuration that only real peers can carry out."""
+    if config.runtime.engine == "peer":
+        raise InputError(
+            "runtime.engine is 'peer': start each peer with coterie peer, or all of them here with "
+            "coterie launch; or simulate them with --set runtime.engine=simulate"
+        )
+    if config.data.own:
+        raise InputError(
+            "data.own is true: a simulation deals one data set to all nodes, and only real peers "
+            "bring their own; use coterie peer or coterie launch"
+        )
 
 
 def resolved(config: Config) -> Config:
@@ -167,6 +182,7 @@ def prepare(config: Config, device: str = "auto") -> Setup:
         Stack(sum(group[0].counts), tuple(group), deal(dataset, clusters, group, plan))
         for group in _groups(config)
     ]
+    stacks = [keep_unseen(stack, config.evaluate.unseen_clients) for stack in stacks]
     return Setup(config, dataset, clusters, tuple(stacks), find_device(device))
 
 
@@ -234,10 +250,9 @@ def make_parts(setup: Setup) -> list[Part]:
 def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -> Part:
     label = setup.config.label(table)
     algorithm = _algorithm(setup.config, table)
-    nodes = make_nodes(setup, stack, table)
+    nodes, newcomers = part_ways(make_nodes(setup, stack, table), stack)
     with _at(f"algorithm.{label}"):
         _check(algorithm, nodes)
-    names = [setup.clusters[c].name for c in stack.holdings.cluster.tolist()]
     return Part(
         name=label if len(setup.stacks) == 1 else f"{label}.{number}",
         label=label,
@@ -246,8 +261,10 @@ def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -
         algorithm=algorithm,
         nodes=nodes,
         replicas=stack.replicas,
-        clusters=tuple(tuple(names[i : i + stack.n]) for i in range(0, len(names), stack.n)),
+        clusters=setup.names(stack, unseen=False),
         parity_reasons=tuple(setup.parity_reason(replica) for replica in stack.replicas),
+        newcomers=newcomers,
+        newcomer_clusters=setup.names(stack, unseen=True),
     )
 
 

@@ -27,6 +27,7 @@ from coterie.core import (
     uniform,
 )
 from coterie.core.draws import below
+from coterie.core.newcomers import hosts, mean_of
 from coterie.errors import InputError
 
 
@@ -94,6 +95,12 @@ class Facade(Algorithm):
 
     def personal(self, state: FacadeState, nodes: Nodes) -> Tensor:
         return self.join(state, self.best(state, nodes))
+
+    def adopt(self, state: FacadeState, nodes: Nodes, newcomers: Nodes) -> Tensor | None:
+        asked = hosts(nodes, newcomers)
+        core, heads = mean_of(state.core, asked), mean_of(state.heads, asked)
+        mine = FacadeState(core, heads, torch.zeros_like(newcomers.ids))
+        return self.personal(mine, newcomers)  # the head that fits the newcomer's data
 
     def graph_spec(self) -> GraphSpec:
         return regular(self.degree)

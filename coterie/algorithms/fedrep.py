@@ -87,6 +87,10 @@ class FedRep(Federated):
         steps, epochs = work(self.head_steps, self.head_epochs)
         return clients.train(params, t, "head", clients.layout.head, steps=steps, epochs=epochs)
 
+    def adopt(self, state: ServerState, nodes: Nodes, newcomers: Nodes) -> Tensor | None:
+        fresh = self.deliver(state, self.start(newcomers), newcomers).params
+        return self.train_head(fresh, newcomers, 0)
+
     def deliver(self, server: ServerState, state: ClientState, nodes: Nodes) -> State:
         return State(torch.cat([nodes.of_server(server.core), state.head], dim=1))
 

@@ -150,6 +150,11 @@ class Federated(Algorithm):
         """The clients' state before their first round."""
         return Nothing()
 
+    def adopt(self, state: Any, nodes: Nodes, newcomers: Nodes) -> Tensor | None:
+        """What the server's `state` gives to clients that have never taken part."""
+        delivered = self.deliver(state, self.start(newcomers), newcomers)
+        return self.personal(delivered, newcomers)
+
     def graph_spec(self) -> GraphSpec:
         """The way from the server to the clients of a round."""
         return Down(self.cohort())

@@ -37,6 +37,11 @@ class Fetch:
     rows: Rows  # name -> [m, ...]
     of: Tensor  # [m, k] ids of the peers each row asks; -1: nobody
 
+    @cached_property
+    def asked(self) -> Tensor:
+        """`of` on the CPU; fetched once, because the host of a GPU has to wait for it."""
+        return self.of.cpu()
+
 
 @dataclass(frozen=True)
 class Listen:
@@ -167,6 +172,15 @@ class _Slots:
 
 def _sum_slots(rows: Tensor, heard: Tensor, table: Tensor | None) -> Tensor:
     """Sum of table [m, D] (None: ones) times the heard rows, in source order, without atomics."""
+    if rows.is_cuda and rows.dtype in (torch.float32, torch.float64):
+        from coterie.core.slots_gpu import sum_slots_on_gpu
+
+        return sum_slots_on_gpu(rows, heard, table)
+    return _gather_slots(rows, heard, table)
+
+
+def _gather_slots(rows: Tensor, heard: Tensor, table: Tensor | None) -> Tensor:
+    """The same for all devices and types."""
     if heard.numel() * rows[:1].numel() <= AT_ONCE:
         part = rows[heard]  # [m, D, ...]
         if table is not None:
@@ -256,7 +270,7 @@ def wanted(message: Message, keys: Tensor, n: int) -> tuple[Tensor, Tensor, Tens
     Sorted by (row, source); for a Fetch the third is the place of the question in `of`.
     """
     if isinstance(message, Fetch):
-        of = message.of.cpu()
+        of = message.asked
         if len(of) and of.numel() and int(of.max()) >= n:
             raise ValueError(f"a Fetch asks node {int(of.max())}, but ids end at {n - 1}")
         others = (of >= 0) & (of != (keys % n)[:, None])  # nobody asks itself

@@ -12,6 +12,7 @@ from coterie.core.drawing import Drawing
 from coterie.core.draws import draw
 from coterie.core.engine import Engine, Scores, Work
 from coterie.core.graphs import SERVER, Graph, GraphSpec, union
+from coterie.core.judging import Judge
 from coterie.core.params import Layout
 from coterie.core.samples import Samples
 
@@ -71,9 +72,9 @@ class Nodes:
         return replace(
             self,
             key=self.key[host],
-            train_data=self.train_data[rows],
-            valid_data=self.valid_data[rows],
-            test_data=self.test_data[rows],
+            train_data=self.train_data.take(rows, host),
+            valid_data=self.valid_data.take(rows, host),
+            test_data=self.test_data.take(rows, host),
             lr=self.lr[host],
             clusters=None if self.clusters is None else self.clusters[rows],
         )
@@ -260,30 +261,9 @@ class Nodes:
         """Loss and confusion of each row on its own validation data; NaN where it has none."""
         return self.population.engine.scores(params, self.valid_data)
 
-    def test(self, params: Tensor) -> Scores:
+    def test(self, params: Tensor, judge: Judge | None = None) -> Scores:
         """Loss and confusion of each row on its test data: for metrics, never for an algorithm."""
-        first, which = _distinct(params, self.test_data)
-        scores = self.population.engine.scores(params[first], self.test_data[first])
-        confusion = None if scores.confusion is None else scores.confusion[which]
-        return Scores(scores.loss[which], confusion)
-
-
-def _distinct(params: Tensor, samples: Samples) -> tuple[Tensor, Tensor]:
-    """The first of rows that are equal in model and samples, and who stands for whom."""
-    everyone = torch.arange(len(params), device=params.device)
-    if len(params) < 2:
-        return everyone, everyone
-    if params.stride(0) == 0:  # one model for all: the samples alone tell rows apart
-        params = params[:, :0]
-    mark = torch.linspace(0.1, 1.0, params.shape[1], dtype=params.dtype, device=params.device)
-    marks = torch.stack([params @ mark, params.sum(1)], dim=1).double()
-    keys = torch.cat([marks, torch.stack([samples.start, samples.count], 1).to(marks)], dim=1)
-    _, which = torch.unique(keys, dim=0, return_inverse=True)
-    first = torch.full_like(everyone, len(params)).scatter_reduce_(0, which, everyone, "amin")
-    first = first[: int(which.max()) + 1]
-    if not torch.equal(params, params[first[which]]):  # equal marks of different rows, or NaN
-        return everyone, everyone
-    return first, which
+        return (judge or Judge(self.population.engine)).test(params, self.test_data)
 
 
 def accuracy_of(scores: Scores) -> Tensor:

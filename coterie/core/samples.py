@@ -99,6 +99,12 @@ class Samples:
     def __getitem__(self, rows: Tensor) -> Samples:
         return replace(self, start=self.start[rows], count=self.count[rows])
 
+    def take(self, rows: Tensor, host: Tensor) -> Samples:
+        """These rows, of which `host` is a copy on the CPU."""
+        some = self[rows]
+        vars(some)["owned"] = self.owned[host]  # known already: the host need not wait for it
+        return some
+
     def pick(self, positions: Tensor) -> Tensor:
         """Sample numbers of positions [m, k] within each row's segment."""
         if not len(self.index):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.metrics import accuracy, fairness
+from coterie.metrics import accuracy, clients, fairness
 
 KEYS = (  # always all of them; what was not measured is null
     "accuracy",
@@ -17,6 +17,9 @@ KEYS = (  # always all of them; what was not measured is null
     "worst_cluster",
     "worst_cluster_accuracy",
     "gap",
+    "worst_tenth",
+    "accuracy_variance",
+    "jain_index",
     "fair_accuracy",
     "demographic_parity",
     "equalized_odds",
@@ -53,6 +56,9 @@ def evaluate(
     metrics["worst_cluster"] = fairness.worst_cluster(by_cluster)
     metrics["worst_cluster_accuracy"] = by_cluster.get(metrics["worst_cluster"])
     metrics["gap"] = fairness.gap(by_cluster.values())
+    metrics["worst_tenth"] = clients.worst_share(per_node)
+    metrics["accuracy_variance"] = clients.variance(per_node)
+    metrics["jain_index"] = clients.jain_index(per_node)
     metrics["fair_accuracy"] = fairness.fair_accuracy(by_cluster.values(), alpha)
     if comparable:
         metrics |= fairness.compare(confusion, names)

@@ -21,9 +21,7 @@ def records(
     """The records of one evaluation of one replica: overall, by cluster, by node."""
     cluster = np.array(names)
     values = {"accuracy": accuracy, "loss": loss, "bytes": sent}
-    overall = {k: v for k, v in metrics.items() if not isinstance(v, dict | list)}
-    overall |= {"accuracy": metrics["accuracy_all"], "loss": _mean(loss), "bytes": _mean(sent)}
-    made = [{"kind": "overall", **where, **overall}]
+    made = [{"kind": "overall", **where, **overall(metrics, loss), "bytes": _mean(sent)}]
     for name in dict.fromkeys(names):
         here = cluster == name
         means = {key: _mean(value[here]) for key, value in values.items()}
@@ -34,6 +32,15 @@ def records(
         mine = {key: value[node] for key, value in values.items()}
         made.append({"kind": "node", **where, "node": node, "cluster": name, **mine})
     return [plain(record) for record in made]
+
+
+def overall(metrics: dict[str, Any], loss: NDArray[np.float64]) -> dict[str, Any]:
+    """What all nodes got together."""
+    flat = {k: v for k, v in metrics.items() if not isinstance(v, dict | list)}
+    return {key: plain(v) for key, v in flat.items()} | {
+        "accuracy": metrics["accuracy_all"],
+        "loss": plain(_mean(loss)),
+    }
 
 
 def _mean(values: NDArray[Any]) -> float:

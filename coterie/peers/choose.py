@@ -14,6 +14,11 @@ SERVER = -1  # the id of a federated run's server
 
 def choose(config: Config, algorithm: str = "", seed: int | None = None) -> Config:
     """The configuration of one real run; without a seed it is the first of the file."""
+    if config.evaluate.unseen_clients:
+        raise InputError(
+            f"evaluate.unseen_clients: real peers all take part, got "
+            f"{config.evaluate.unseen_clients:g}; set it to 0, or use the simulation"
+        )
     table = config.model_dump(exclude_none=True)
     table["algorithm"] = [_algorithm(config, algorithm)]
     table["experiment"]["seeds"] = [config.experiment.seeds[0] if seed is None else seed]

@@ -132,9 +132,12 @@ class Collection:
                     self.member["heads"],
                 ),
                 "models": alive[-1]["count"] if alive else None,
+                "restarts": 0,
+                "abandoned": [],
                 "train_seconds": max((s.end or {}).get("seconds", 0.0) for s in there),
                 "parity_reason": self.member["parity_reason"],
                 "before_all_reduce": self.metrics[before[-1]] if last[1] == "final" else None,
+                "unseen": None,
                 "missing": [s.node for s in self.stories if s not in there],
             }
         ]

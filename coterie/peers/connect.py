@@ -91,13 +91,15 @@ def _grpc(made: Connection) -> Callable[[bytes], Link]:
 
 
 def _mqtt(made: Connection) -> Callable[[bytes], Link]:
+    from coterie.links import keys
     from coterie.links.mqtt_link import MqttLink
     from coterie.links.notes import Identity
     from coterie.links.store import Store
 
     runtime = made.config.runtime
     broker = _broker(made)
-    identity = None if made.pair is None else Identity.read(*made.pair)
+    own = None if made.pair is None else keys.read(*made.pair)
+    identity = None if own is None else Identity.of(own.key, own.certificate)
 
     def make(run: bytes) -> Link:
         store = Store(runtime.store, run, made.me) if runtime.store else None

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
-from torch import Tensor
 
 from coterie.core.engine import Scores
 from coterie.family import family_records
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import plain
+from coterie.part import options_of
 from coterie.peers.member import Member
+from coterie.personal import personal_file
 from coterie.runtimes.checkpoint import write_atomically
 from coterie.runtimes.journal import Journal
 from coterie.runtimes.plan import Outcome, Report
@@ -106,7 +106,8 @@ class Diary:
         self.journal.append([{"kind": "end", **last, "finished": outcome.finished}])
         self.journal.sync()
         if self.member.config.runtime.models and outcome.personal is not None:
-            self._write_model(outcome.personal[0])
+            path = self.folder / "models" / f"node-{self.member.id}.safetensors"
+            write_atomically(path, personal_file(self.member.nodes, outcome.personal[0]))
 
     def _where(self) -> dict[str, Any]:
         (replica,) = self.member.part.replicas
@@ -125,7 +126,7 @@ class Diary:
             **self._where(),
             "algorithm": part.algorithm_name,
             "oracle": part.oracle,
-            "heads": getattr(part.algorithm, "heads", 0),
+            "heads": options_of(part.algorithm),
             "parity_reason": part.parity_reasons[0],
         }
 
@@ -136,9 +137,3 @@ class Diary:
             self.accuracy = plain(per_node(confusion)[0])
         counts = None if confusion is None else np.asarray(confusion[0]).tolist()
         return {"kind": "score", **where, "loss": self.loss, "confusion": counts, "bytes": sent}
-
-    def _write_model(self, row: Tensor) -> None:
-        layout = self.member.nodes.layout
-        named = {n: value.contiguous() for n, value in layout.unflatten(row.cpu()).items()}
-        path = self.folder / "models" / f"node-{self.member.id}.safetensors"
-        write_atomically(path, safetensors.torch.save(named))

@@ -16,13 +16,15 @@ from coterie.errors import InputError
 from coterie.report.summarize import Summary, cluster_names
 
 WHERE = ("label", "scenario", "seed", "round", "phase")
+BY_NODE = ("worst_node", "worst_tenth", "accuracy_variance", "jain_index")
 MEASURED = ("accuracy", "loss", "bytes")
 FAIRNESS = ("demographic_parity", "equalized_odds", "equalized_odds_tpr", "fair_accuracy")
 COLUMNS = {
     "population": ("scenario", "seed", "clusters"),
     "cluster": (*WHERE, "cluster", "nodes", *MEASURED),
     "node": (*WHERE, "node", "cluster", *MEASURED),
-    "overall": (*WHERE, "worst_node", *MEASURED, *FAIRNESS),
+    "overall": (*WHERE, *BY_NODE, *MEASURED, *FAIRNESS),
+    "unseen": (*WHERE, *BY_NODE, "accuracy", "loss", *FAIRNESS),
     "choice": ("label", "scenario", "seed", "round", "choice"),
     "head": (*WHERE, "cluster", "head", "loss", "std"),
     "model": (
@@ -31,7 +33,7 @@ COLUMNS = {
     ),
 }
 TEXT = ("label", "scenario", "phase", "cluster", "id", "parent")
-HEADS = range(1024)  # more than anyone trains
+HEADS = range(-1, 1024)  # more than anyone trains; -1: not chosen yet
 
 Frames = dict[str, pd.DataFrame]
 

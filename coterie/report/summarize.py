@@ -17,6 +17,9 @@ PLAIN = (
     "accuracy_all",
     "mse_all",
     "worst_node",
+    "worst_tenth",
+    "accuracy_variance",
+    "jain_index",
     "worst_cluster_accuracy",
     "gap",
     *DISTANCES,
@@ -31,6 +34,9 @@ PLAIN = (
     "restarts",
     "train_seconds",
 )
+
+
+UNSEEN = ("accuracy_all", "mse_all", "worst_tenth", "fair_accuracy")  # of newcomers, `unseen_...`
 
 
 class Pair(BaseModel):
@@ -53,6 +59,9 @@ class Metrics(BaseModel):
     worst_cluster: str | None = None
     worst_cluster_accuracy: float | None = None
     gap: float | None = None
+    worst_tenth: float | None = None
+    accuracy_variance: float | None = None
+    jain_index: float | None = None
     demographic_parity: float | None = None
     equalized_odds: float | None = None
     equalized_odds_tpr: float | None = None
@@ -95,6 +104,7 @@ class Result(Metrics):
     train_seconds: float | None = None
     parity_reason: str | None = None
     before_all_reduce: Metrics | None = None
+    unseen: Metrics | None = None
 
 
 class Summary(BaseModel):
@@ -111,7 +121,8 @@ def aggregate(results: Results) -> dict[str, dict[str, dict[str, dict[str, Any]]
 
     Clusters have keys such as `accuracy:majority`, and where there are more than two, their pairs
     keys such as `equalized_odds:A|B`. The mean of `settled` is the share of seeds that
-    settled. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged accuracies.
+    settled. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged accuracies. What
+    nodes got that did not train has keys such as `unseen_accuracy_all`.
     """
     table: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for (label, scenario), group in grouped(results).items():
@@ -168,6 +179,8 @@ def _spreads(group: Results) -> dict[str, dict[str, Any]]:
     for pair in cluster_pairs(group):
         for distance in DISTANCES:
             keys[pair_key(distance, pair)] = spread(_of_pair(r, pair, distance) for r in group)
+    for key in UNSEEN:
+        keys[f"unseen_{key}"] = spread((r.get("unseen") or {}).get(key) for r in group)
     keys["fair_accuracy_of_means"] = _fair_accuracy_of_means(keys)
     return keys
 

@@ -92,6 +92,22 @@ def results_table(
     return _mark_best(table, columns) if comparable else table
 
 
+def nodes_table(results: Results, order: Sequence[str] = ()) -> Table:
+    """One row for each (scenario, label): how those are served who are served worst."""
+    columns = [*BY_NODE, *(UNSEEN if any(result.get("unseen") for result in results) else ())]
+    spreads = aggregate(results)
+    rows = [
+        [
+            *(Cell(shown(group[0]), label), Cell(scenario, scenario)),
+            *(_cell(column, spreads[label][scenario]) for column in columns),
+        ]
+        for (label, scenario), group in in_order(results, order)
+    ]
+    table = Table(["algorithm", "scenario", *(c.title for c in columns)], rows)
+    comparable = len({result["rounds"] for result in results}) <= 1
+    return _without_empty(_mark_best(table, columns) if comparable else table)
+
+
 def seeds_table(results: Results, order: Sequence[str] = (), clusters: Sequence[str] = ()) -> Table:
     """One row for each (scenario, label, seed)."""
     columns = [c for c in _columns(results, clusters) if c.key != "bytes_per_node"]
@@ -188,6 +204,16 @@ def _seconds(found: Spread) -> str:
 
 
 SECONDS = Column("seconds", "train_seconds", _seconds)
+BY_NODE = (
+    Column("worst node %", "worst_node", plus_minus(2), 1),
+    Column("worst 10% of nodes %", "worst_tenth", plus_minus(2), 1),
+    Column("variance", "accuracy_variance", plus_minus(1), -1),
+    Column("Jain's index", "jain_index", plus_minus(4), 1),
+)
+UNSEEN = (
+    Column("unseen %", "unseen_accuracy_all", plus_minus(2), 1),
+    Column("worst 10% of unseen %", "unseen_worst_tenth", plus_minus(2), 1),
+)
 FAIRNESS = (
     Column("DP", "demographic_parity", plus_minus(4), -1),
     Column("EO", "equalized_odds", plus_minus(4), -1),
@@ -212,6 +238,8 @@ def _columns(results: Results, clusters: Sequence[str]) -> list[Column]:
     unit = TITLE[metric]
     measured = [Column(f"{name} {unit}", f"{metric}:{name}", write, better) for name in names]
     measured.append(Column(f"all {unit}", f"{metric}_all", write, better))
+    if any(result.get("unseen") for result in results):
+        measured.append(Column(f"unseen {unit}", f"unseen_{metric}_all", write, better))
     fairness = FAIRNESS + SEVERAL * (len(names) > 2) if metric == "accuracy" else ()
     return [*measured, *fairness, Column("sent/node", "bytes_per_node", _bytes)]
 

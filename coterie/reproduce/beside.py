@@ -134,7 +134,7 @@ def title(key: str) -> str:
 
 def digits(key: str) -> int:
     """How many decimals a key is written with: percents have two, fractions four."""
-    percent = key.startswith(("accuracy", "fair_accuracy")) or key == "worst_node"
+    percent = key.startswith(("accuracy", "fair_accuracy")) or key in ("worst_node", "worst_tenth")
     return 2 if percent else 4
 
 
@@ -184,8 +184,12 @@ def _apart(key: str, found: Difference | None) -> Cell:
 def _ends(row: Row) -> list[Cell]:
     settled = row.settled()
     seconds = row.ours("train_seconds")
+    again = sum(1 for result in row.results if result.get("restarts"))
+    mark = f", {again} restarted" if again else ""
     return [
-        Cell("{}/{}".format(*settled), settled[0] / settled[1]) if settled else Cell(NOTHING),
+        Cell("{}/{}".format(*settled) + mark, settled[0] / settled[1])
+        if settled
+        else Cell(NOTHING),
         Cell(str(len(row.results)), len(row.results)) if row.results else Cell(NOTHING),
         Cell(f"{seconds['mean']:.1f}", seconds["mean"]) if seconds else Cell(NOTHING),
     ]
@@ -197,7 +201,7 @@ def short_table(made: Sequence[Row], keys: Sequence[str]) -> Table:
     header = ["algorithm", "nodes", *map(title, some), "settled", "s"]
     lines: list[list[Cell]] = []
     for row in made:
-        state = "" if row.results else f" ({row.state})"
+        state = "" if row.results else " (open)"
         ours = [_brief(key, row.ours(key)) for key in some]
         settled, _, seconds = _ends(row)
         lines.append([Cell(_name(row) + state), Cell(row.scenario), *ours, settled, seconds])

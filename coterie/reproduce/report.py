@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -18,6 +19,8 @@ from coterie.reproduce.beside import Row
 from coterie.reproduce.experiment import Experiment, FigureTable
 from coterie.reproduce.figures import KEYED, NOTES, panels_of
 from coterie.reproduce.parts import Task
+
+NUMBERED = re.compile(r"[A-Z\d]+\.\d")  # names that are a figure's number in the paper
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,8 @@ def _stories(study: Study) -> list[str]:
 
 
 def _figure(figure: FigureTable, panels: list[Panel], drawn: list[Panel]) -> str:
-    title = f"Figure {figure.name}: {figure.title}" if figure.title else f"Figure {figure.name}"
+    number = f"Figure {figure.name}" if NUMBERED.match(figure.name) else ""
+    title = ": ".join(part for part in (number, figure.title) if part) or figure.name
     if not panels:
         nothing = "Nothing to draw: no seed that is done fits this figure."
         return f'<h2>{escape(title)}</h2><p class="soft">{nothing}</p>'

@@ -44,6 +44,10 @@ class Simulated(abc.ABC):
         """All nodes, some at a time and in order, and the model each of them would deploy."""
 
     @abc.abstractmethod
+    def adopted(self, nodes: Nodes, newcomers: Nodes) -> Iterator[tuple[Nodes, Tensor | None]]:
+        """Newcomers, some at a time, and what they get from `nodes`, which are all there are."""
+
+    @abc.abstractmethod
     def head_losses(self) -> Tensor | None:
         """The train loss of every head of every node, where the algorithm has heads: [n, k]."""
 
@@ -105,6 +109,9 @@ class Simulation(Simulated):
         for state, nodes in zip(self.states, self.blocks, strict=True):
             yield nodes, self.algorithm.personal(state, nodes)
 
+    def adopted(self, nodes: Nodes, newcomers: Nodes) -> Iterator[tuple[Nodes, Tensor | None]]:
+        yield newcomers, self.algorithm.adopt(checkpoint.joined(self.states), nodes, newcomers)
+
     def head_losses(self) -> Tensor | None:
         pairs = zip(self.states, self.blocks, strict=True)
         return _joined([self.algorithm.head_losses(state, nodes) for state, nodes in pairs])
@@ -160,18 +167,26 @@ class FederatedSimulation(Simulated):
         for state, nodes in self._delivered():
             yield nodes, self.algorithm.personal(state, nodes)
 
+    def adopted(self, nodes: Nodes, newcomers: Nodes) -> Iterator[tuple[Nodes, Tensor | None]]:
+        for rows in self._pieces(newcomers):
+            some = newcomers[rows]
+            yield some, self.algorithm.adopt(self.state, self.server, some)
+
     def head_losses(self) -> Tensor | None:
         found = [self.algorithm.head_losses(state, nodes) for state, nodes in self._delivered()]
         return _joined(found)
 
     def _delivered(self) -> Iterator[tuple[Any, Nodes]]:
         """Some clients at a time, with their state after the server has told them its own."""
-        size = self.server.layout.size * self.server.no_params.element_size()
-        some = max(MODELS_AT_ONCE // max(size, 1), 1)
         for kept in self.kept:
-            for rows in torch.arange(len(kept.nodes)).split(some):
+            for rows in self._pieces(kept.nodes):
                 nodes = kept.nodes[rows]
                 yield self.algorithm.deliver(self.state, kept.take(rows), nodes), nodes
+
+    def _pieces(self, nodes: Nodes) -> Iterator[Tensor]:
+        """Rows of a block whose models fit in memory together."""
+        size = self.server.layout.size * self.server.no_params.element_size()
+        yield from torch.arange(len(nodes)).split(max(MODELS_AT_ONCE // max(size, 1), 1))
 
     def chosen(self) -> Tensor | None:
         if not any("choice" in kept.slots for kept in self.kept):

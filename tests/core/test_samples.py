@@ -89,6 +89,15 @@ def test_no_rows_or_no_samples_wanted_give_nothing() -> None:
     assert data[none].all()[0].shape == (0, 0)
 
 
+def test_some_rows_know_how_much_they_own_without_asking_the_device() -> None:
+    data = samples(2, 3, 1)
+    rows = torch.tensor([2, 0, 2])
+    some = data.take(rows, rows)
+    assert "owned" in vars(some)
+    assert torch.equal(some.owned, data[rows].owned)
+    assert torch.equal(some.all()[0], data[rows].all()[0])
+
+
 def test_all_lists_every_sample_and_says_which_entries_are_real() -> None:
     ids, real = samples(2, 3, 1).all()
     assert [ids[row][real[row]].tolist() for row in range(3)] == [[0, 1], [2, 3, 4], [5]]

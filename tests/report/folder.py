@@ -28,6 +28,7 @@ class Made:
     rounds: int = 20
     every: int = 2
     metric: str = "accuracy"
+    unseen: bool = False  # some nodes did not train
 
 
 def write_run(folder: Path, made: Made) -> Path:
@@ -89,6 +90,9 @@ def _measures(made: Made, label: str, seed: int, t: int, sizes: Sequence[int]) -
         "accuracy": everyone,
         "loss": 2 - everyone / 50,
         "worst_node": min(values) - 1,
+        "worst_tenth": min(values) - 0.5,
+        "accuracy_variance": gap**2,
+        "jain_index": 1 - gap / 1000,
         "demographic_parity": gap / 1000,
         "equalized_odds": gap / 100,
         "equalized_odds_tpr": gap / 110,
@@ -132,6 +136,7 @@ def _results(made: Made) -> Iterator[dict[str, Any]]:
                 "train_seconds": 4.2 + seed / 10,
                 "parity_reason": None,
                 "before_all_reduce": {"accuracy_all": everyone and everyone - 1},
+                "unseen": {"accuracy_all": everyone, "worst_tenth": 40} if made.unseen else None,
             }
 
 

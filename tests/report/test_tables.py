@@ -5,6 +5,7 @@ import pandas as pd
 from coterie.report.records import Study, combine, read_run
 from coterie.report.tables import (
     by_metric,
+    nodes_table,
     pairs_table,
     results_table,
     seeds_table,
@@ -130,3 +131,24 @@ def test_csv_holds_numbers_that_read_back(tmp_path: Path) -> None:
     assert frame.loc[("facade", "bytes_per_node"), "mean"] == 28_800_000
     assert frame.loc[("facade", "accuracy:minority"), "low"] < 92
     assert set(frame["seeds"]) == {3}
+
+
+def test_a_table_says_how_the_worst_served_nodes_fare(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made())
+    table = nodes_table(study.results, study.order)
+    assert table.header[2:] == ["worst node %", "worst 10% of nodes %", "variance", "Jain's index"]
+    facade, epidemic = table.rows
+    assert [cell.best for cell in facade[2:]] == [True] * 4
+    assert not any(cell.best for cell in epidemic)
+
+
+def test_nodes_that_did_not_train_have_columns_where_there_are_some(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made(unseen=True))
+    assert "unseen %" in results_table(study.results).header
+    assert nodes_table(study.results).header[-2:] == ["unseen %", "worst 10% of unseen %"]
+    assert nodes_table(study.results).texts()[0][-1] == "40.00 ± 0.00"
+
+
+def test_a_regression_has_no_table_of_nodes(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made(metric="mse"))
+    assert nodes_table(study.results).header == ["algorithm", "scenario"]

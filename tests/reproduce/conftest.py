@@ -45,8 +45,9 @@ TINY: dict[str, Any] = {
         "values": {"EL": {"4:2": [[50.0, 1.0], [40.0, 1.0], 45.0, 60.0]}},
     },
     "figure": [
-        {"name": "gap", "kind": "gap", "labels": ["EL"], "scenarios": ["4:2"]},
+        {"name": "0.1", "kind": "gap", "labels": ["EL"], "scenarios": ["4:2"]},
         {"name": "rate", "kind": "rate"},
+        {"name": "loss", "kind": "heads", "scenarios": ["4:2"], "seeds": 1},
     ],
 }
 

@@ -31,9 +31,11 @@ def test_a_reproduction_puts_ours_beside_the_papers(coterie, here, file):
     assert len(results(folder / "el")) == len(results(folder / "facade")) == 4
     written = {path.name for path in (folder / "tables").iterdir()}
     assert {"beside.md", "beside.csv", "beside.tex", "settlement.md", "seeds.md"} <= written
-    assert {"gap.pdf", "gap.png", "rate.pdf"} <= {p.name for p in (folder / "figures").iterdir()}
+    assert {"0.1.pdf", "0.1.png", "rate.pdf", "loss.pdf"} <= {
+        p.name for p in (folder / "figures").iterdir()
+    }
     page = (folder / "report.html").read_text()
-    for words in ("Ours beside the paper&#x27;s", "nobody, Table 0", "It is a test.", "Figure gap"):
+    for words in ("Ours beside the paper&#x27;s", "nobody, Table 0", "It is a test.", "Figure 0.1"):
         assert words in page or words.replace("&#x27;", "'") in page
 
 

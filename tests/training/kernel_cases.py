@@ -14,6 +14,7 @@ from coterie.core.draws import draw, purpose_word
 from coterie.core.draws_gpu import draw_on_gpu
 from coterie.core.params import flat, layout_of
 from coterie.core.samples import Pool, Samples
+from coterie.core.slots_gpu import sum_slots_on_gpu
 from coterie.models import Shape, build_model
 from coterie.training import TrainingSettings, make_engine, objectives, optimizers
 from coterie.training.chain import Unknown, chain_of
@@ -234,6 +235,37 @@ def check_buckets() -> bool:
     return all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*found, strict=True))
 
 
+def in_source_order(
+    rows: torch.Tensor, heard: torch.Tensor, table: torch.Tensor | None
+) -> torch.Tensor:
+    """One addition after the other, in the precision of the rows."""
+    total = torch.zeros(len(heard), *rows.shape[1:], dtype=rows.dtype)
+    for row, slots in enumerate(heard.tolist()):
+        for slot, source in enumerate(slots):
+            weight = 1 if table is None else table[row, slot]
+            total[row] += rows[source] * weight if weight != 0 else 0
+    return total
+
+
+def check_slots() -> bool:
+    """Sums of heard rows, bit by bit; a row that diverged reaches only those who heard it."""
+    wide = torch.randn(5, 3, 700)
+    wide[4, 1, 7] = torch.nan
+    heard = torch.randint(0, 4, (6, 3))
+    heard[2, 1] = 4
+    table = torch.rand(6, 3)
+    table[0], table[3, 2] = 0, 0
+    heard[3, 2] = 4
+    right = True
+    for rows in (wide, wide.double(), wide[:, 0, 3:500], wide[:, :, 5], wide[:, 1, 7]):
+        for weights in (None, table.to(rows.dtype)):
+            got = sum_slots_on_gpu(rows, heard, weights)
+            wanted = in_source_order(rows, heard, weights)
+            right &= torch.equal(got.nan_to_num(7), wanted.nan_to_num(7))
+    nobody = sum_slots_on_gpu(wide[:0], heard[:, :0], None)
+    return right and nobody.shape == (6, 3, 700) and not nobody.any()
+
+
 def check_turned() -> bool:
     """Images read by the kernel are those that the pool reads."""
     images = torch.randint(0, 256, (4, 3, 5, 7), dtype=torch.uint8)
@@ -287,6 +319,7 @@ def check_chain() -> bool:
 
 CASES: dict[str, Callable[[], bool]] = {
     "draws": check_draws,
+    "sums-of-heard-rows": check_slots,
     "turned-images": check_turned,
     "norm-relu-pool": lambda: error(small(), (1, 8, 8)) < 1e-5,
     "momentum-decay": lambda: (

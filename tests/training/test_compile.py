@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 from torch import nn
 
 from coterie.training.objectives import Classification, Objective, Reconstruction, Regression
@@ -63,3 +64,17 @@ def test_a_training_step_compiles_for_a_gpu(
     turned = objective.classifies
     names = {launch.name for launch in script.step(build(), shape, 3, objective, SGD(), turned)}
     assert wanted <= names
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_and_draws_compile_for_a_gpu(dtype: torch.dtype, script: ModuleType) -> None:
+    from coterie.core.draws_gpu import draw_on_gpu
+    from coterie.core.slots_gpu import sum_slots_on_gpu
+
+    rows, heard = torch.zeros(4, 50, dtype=dtype), torch.zeros(3, 2, dtype=torch.int64)
+    with script.compiling() as launches:
+        sum_slots_on_gpu(rows, heard, None)
+        sum_slots_on_gpu(rows, heard, torch.ones(3, 2, dtype=dtype))
+        draw_on_gpu(heard[:, 0], 1, 2, heard[:, 1], 9)
+    names = ["slots_gpu.slot_sum", "slots_gpu.slot_sum", "draws_gpu.philox_words"]
+    assert [launch.name for launch in launches] == names

@@ -12,6 +12,7 @@ import pytest
 CASES = Path(__file__).parent / "kernel_cases.py"
 NAMES = [
     "draws",
+    "sums-of-heard-rows",
     "turned-images",
     "norm-relu-pool",
     "momentum-decay",
