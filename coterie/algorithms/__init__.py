@@ -16,6 +16,8 @@ from coterie.algorithms.hypcluster import HypCluster
 from coterie.algorithms.ifca import IFCA
 from coterie.algorithms.local import Local
 from coterie.algorithms.oracle import Oracle
+from coterie.algorithms.pens import PENS
+from coterie.algorithms.ppdl import PPDL
 from coterie.algorithms.random_peers import RandomPeers
 from coterie.algorithms.scaffold import Scaffold
 
@@ -23,6 +25,8 @@ __all__ = [
     "DAC",
     "DPSGD",
     "IFCA",
+    "PENS",
+    "PPDL",
     "DePRL",
     "DisPFL",
     "EpidemicLearning",

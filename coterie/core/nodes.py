@@ -255,7 +255,11 @@ class Nodes:
 
     def accuracy(self, params: Tensor) -> Tensor:
         """The share of its own validation data that each row gets right, in 0..1: [m]."""
-        return accuracy_of(self.population.engine.scores(params, self.valid_data))
+        return accuracy_of(self.validate(params))
+
+    def validate(self, params: Tensor) -> Scores:
+        """Loss and confusion of each row on its own validation data."""
+        return self.population.engine.scores(params, self.valid_data)
 
     def test(self, params: Tensor, judge: Judge | None = None) -> Scores:
         """Loss and confusion of each row on its test data: for metrics, never for an algorithm."""
