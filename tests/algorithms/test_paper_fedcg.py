@@ -131,3 +131,19 @@ def test_a_layer_that_cannot_have_branches_is_refused():
         build(replace(OPTIONS, layers=("fc",)))
     with pytest.raises(InputError, match="every must be at least 1"):
         FedCG(every=0)
+
+
+def images() -> nn.Module:
+    options = FedCGModel(base="leaf-celeba", layers=("conv4", "fc"), domains=2)
+    return options.build(Shape((3, 8, 8), 3))
+
+
+def test_convolutions_with_branches_among_batch_norms_train_alike_on_both_paths():
+    world = World(n=2, build=images, shape=(3, 8, 8), counts=(5, 6))
+    nodes = [replace(world, path=path).nodes() for path in PATHS]
+    start = nodes[0].initial_params()
+    loop, stacked = (some.train(start, 0) for some in nodes)
+    assert_close(loop, stacked, rtol=0, atol=1e-9)
+    moved = {name for name, v in nodes[0].layout.unflatten(loop - start).items() if v.any()}
+    assert {"base.conv4.domains", "base.fc.scale", "student.0.weight"} <= moved
+    assert not {name for name in moved if name.startswith("teacher.") or name == "adjacency"}
