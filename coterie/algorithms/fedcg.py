@@ -6,6 +6,8 @@ does with the parts of it: average all, let the teacher follow the student, join
 
 from __future__ import annotations
 
+import math
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +28,7 @@ from coterie.core import (
 )
 from coterie.errors import InputError
 
+COLLAPSED = 0.05  # of the entropy that even domains have
 TINY = 1e-12  # added to distances: equal domains have none
 
 
@@ -63,6 +66,7 @@ class FedCG(Federated):
         if "adjacency" not in named:  # a model without domains: FedAvg
             return params
         if done % self.every == 0:
+            warn_of_collapse(named["usage"], done)
             for name in named:
                 if name.startswith("teacher."):
                     named[name].copy_(named["student." + name.removeprefix("teacher.")])
@@ -83,6 +87,19 @@ class FedCG(Federated):
 
     def personal(self, state: State, nodes: Nodes) -> Tensor:
         return state.params
+
+
+def warn_of_collapse(usage: Tensor, done: int) -> None:
+    """Say so where hardly any samples are outside of one domain; usage: [replicas, D]."""
+    count = usage.shape[-1]
+    entropy = torch.special.entr(usage).sum(-1).min()
+    if count > 1 and float(entropy) < COLLAPSED * math.log(count):
+        warnings.warn(
+            f"FedCG: after round {done} one of {count} domains has {float(usage.max()):.1%} of the "
+            f"samples (entropy {float(entropy):.2f} of {math.log(count):.2f}); let the teacher "
+            "follow less often (every), or use fewer domains",
+            stacklevel=2,
+        )
 
 
 def adjacency(domains: Tensor, own: float) -> Tensor:

@@ -19,6 +19,7 @@ from coterie.errors import InputError, unknown
 from coterie.models.registry import Model, Shape, models
 from coterie.models.user import build_model
 
+MOMENTUM = 0.1  # of the running shares, as batch norm's
 Projection = Literal["none", "filterwise", "full", "bottleneck"]
 
 
@@ -62,6 +63,7 @@ class DomainNet(nn.Module):
     """The shared network with its branches, the student, the teacher and the adjacency."""
 
     adjacency: Tensor
+    usage: Tensor
 
     def __init__(self, base: nn.Module, student: nn.Module, options: FedCGModel) -> None:
         super().__init__()
@@ -72,6 +74,8 @@ class DomainNet(nn.Module):
         self.student = student
         self.teacher = copy.deepcopy(student).requires_grad_(False)  # never trained locally
         self.register_buffer("adjacency", torch.eye(options.domains))
+        even = torch.full((options.domains,), 1 / options.domains)
+        self.register_buffer("usage", even)  # the running share of samples in each domain
 
     @property
     def head(self) -> tuple[str, ...] | None:
@@ -84,7 +88,9 @@ class DomainNet(nn.Module):
         if not self.training:
             return self._through(x, self._believed(x))
         domain = self.teacher(x).argmax(1)
-        logits = self._through(x, self._one_hot(domain, x))
+        weights = self._one_hot(domain, x)
+        self.usage.mul_(1 - MOMENTUM).add_(MOMENTUM * weights.mean(0))
+        logits = self._through(x, weights)
         loss = F.cross_entropy(self.student(x), domain, reduction="none")
         return logits, self.options.student * loss
 

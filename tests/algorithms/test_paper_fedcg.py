@@ -11,7 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from coterie.algorithms import FedAvg, FedCG
-from coterie.algorithms.fedcg import adjacency
+from coterie.algorithms.fedcg import adjacency, warn_of_collapse
 from coterie.core import State
 from coterie.errors import InputError
 from coterie.models import Shape
@@ -96,6 +96,12 @@ def test_the_adjacency_by_hand():
     made = adjacency(torch.tensor([[0.0], [1.0], [3.0]]), 0.5)
     rows = [[0.5, 0.375, 0.125], [1 / 3, 0.5, 1 / 6], [0.2, 0.3, 0.5]]
     assert_close(made, torch.tensor(rows))
+
+
+def test_domains_that_collapse_are_warned_of():
+    warn_of_collapse(torch.tensor([[0.9, 0.1, 0.0]]), 20)
+    with pytest.warns(UserWarning, match=r"after round 40 one of 3 domains has 99\.9%"):
+        warn_of_collapse(torch.tensor([[0.5, 0.5, 0.0], [0.999, 0.001, 0.0]]), 40)
 
 
 def test_domains_that_are_equal_or_alone_have_an_adjacency():

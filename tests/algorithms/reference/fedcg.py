@@ -36,11 +36,12 @@ def predict(p, x, weights):
 def client(start, batches, lr, rate):
     """What a client makes of everything that it got."""
     p = {name: value.clone() for name, value in start.items()}
-    fixed = [name for name in p if name.startswith("teacher.") or name == "adjacency"]
+    fixed = [name for name in p if name.startswith("teacher.") or name in ("adjacency", "usage")]
     for x, y in batches:
         leaves = {n: v.detach().requires_grad_(n not in fixed) for n, v in p.items()}
         domain = classify(leaves, "teacher", x).argmax(1)
         weights = torch.eye(len(p["adjacency"]), dtype=x.dtype)[domain]
+        p["usage"] = 0.9 * p["usage"] + 0.1 * weights.mean(0)
         loss = F.cross_entropy(predict(leaves, x, weights), y)
         guess = F.cross_entropy(classify(leaves, "student", x), domain)
         for name, leaf in leaves.items():
