@@ -32,13 +32,13 @@ def scale_of(terms: Tensor, exponent: Tensor) -> Tensor:
 
 def encode(values: Tensor, scale: Tensor | float) -> Tensor:
     """Numbers as the nearest whole numbers of that scale, modulo 2^32: int64 in 0..2^32."""
-    return torch.round(values.double() * scale).long() % MODULUS
+    return torch.round(values.double() * scale).long() & (MODULUS - 1)
 
 
 def decode(total: Tensor, scale: Tensor | float) -> Tensor:
     """The sum that whole numbers modulo 2^32 stand for: float64."""
     half = MODULUS // 2
-    return ((total + half) % MODULUS - half).double() / scale
+    return ((total + half & (MODULUS - 1)) - half).double() / scale
 
 
 def sum_heard(rows: Tensor, heard: Tensor, filled: Tensor, weight: Tensor | None) -> Tensor:
@@ -57,7 +57,7 @@ def sum_heard(rows: Tensor, heard: Tensor, filled: Tensor, weight: Tensor | None
         if weight is not None:
             part = part * weight[:, slot].double().view(shape)
         total += encode(part, scale.view(shape)) * filled[:, slot].view(shape)
-    found = decode(total % MODULUS, scale.view(shape)).to(rows.dtype)
+    found = decode(total, scale.view(shape)).to(rows.dtype)
     return found.masked_fill((filled & broken[heard]).any(1).view(shape), torch.nan)
 
 

@@ -16,9 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from coterie.core.fixed_point import decode
 from coterie.links import masks, shamir
 from coterie.links.letters import (
     Identity,
@@ -209,4 +207,4 @@ class Collector:
     def _numbers(self) -> list[Numbers]:
         ends = np.cumsum(self.session.parts)[:-1]
         pieces = zip(np.split(self._total, ends), scales(self._keys, self.session), strict=True)
-        return [decode(torch.from_numpy(p.astype(np.int64)), scale).numpy() for p, scale in pieces]
+        return [piece.view(np.int32) / scale for piece, scale in pieces]
