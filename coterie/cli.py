@@ -1,4 +1,4 @@
-"""The command line: run, compare, reproduce, report, list, data."""
+"""The command line: run, compare, reproduce, report, list, data, keys, dag."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from coterie import config as configuration
+from coterie import peer_commands
 from coterie.config import AlgorithmTable, Config
-from coterie.display import Display, console, say
+from coterie.dag_command import dag
+from coterie.display import Display, console, print_results, say
 from coterie.errors import InputError, unknown
 from coterie.keys_command import keys_app
 
@@ -28,6 +29,8 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets on this machine.")
 app.add_typer(data_app, name="data")
 app.add_typer(keys_app, name="keys")
+for command in (dag, peer_commands.peer, peer_commands.launch, peer_commands.status):
+    app.command()(command)
 KINDS = (  # of names, known without importing what registers them
     *("algorithms", "datasets", "models", "graphs", "shifts", "partitions"),
     *("optimizers", "objectives"),
@@ -129,62 +132,8 @@ def _execute(config: Config, out: Path | None, device: str, resume: bool) -> Non
     if summary is None:
         say(f"stopped; go on with: coterie run --out {shlex.quote(str(folder))} --resume")
         raise typer.Exit(130)
-    _print_results(summary)
+    print_results(summary)
     say(f"report: {write_report([folder])}")
-
-
-def _print_results(summary: dict[str, Any]) -> None:
-    """The results in 80 columns; report.html and tables/ have the rest."""
-    marks = {r["label"]: "*" if r["oracle"] else "" for r in summary["results"]}
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    shown = _columns(summary)
-    for number, name in enumerate(["algorithm", "nodes", *shown]):
-        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
-    for label in summary["order"]:
-        for scenario, values in summary["aggregate"].get(label, {}).items():
-            cells = [_cell(name, values.get(key)) for name, key in shown.items()]
-            table.add_row(label + marks[label], scenario, *cells)
-    console.print()
-    console.print(table)
-    seeds = len({result["seed"] for result in summary["results"]})
-    text = f"mean ± population standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
-    console.print(text, style="dim", highlight=False)
-    if any(marks.values()):
-        console.print("* (knows the clusters): for reference only", style="dim", highlight=False)
-
-
-def _columns(summary: dict[str, Any]) -> dict[str, str]:
-    """The columns of the printed table: shown name -> key of the aggregate."""
-    accuracy = any(result["accuracy"] for result in summary["results"])
-    kind = "accuracy" if accuracy else "mse"
-    unit = " %" if accuracy else ""
-    columns = {name + unit: f"{kind}:{name}" for name in summary["clusters"]}
-    columns["all" + unit] = f"{kind}_all"
-    if any(result.get("unseen") for result in summary["results"]):
-        columns["unseen" + unit] = f"unseen_{kind}_all"
-    if accuracy:
-        columns |= {"fair %": "fair_accuracy", "odds": "equalized_odds"}
-    if any(result["settled"] is not None for result in summary["results"]):
-        columns["settled"] = "settled"
-    return columns | {"sent": "bytes_per_node"}
-
-
-def _cell(name: str, value: dict[str, Any] | None) -> str:
-    from coterie.metrics.traffic import format_bytes
-
-    if value is None or value["mean"] is None:
-        return "–"
-    mean = value["mean"]
-    if name == "sent":
-        return format_bytes(mean)
-    if name == "settled":
-        return f"{mean:.0%}"
-    if name == "odds":
-        return f"{mean:.3f}"
-    if "%" not in name:
-        return f"{mean:.4g}"
-    spread = name not in ("all %", "unseen %", "fair %") and value.get("ci95") is not None
-    return f"{mean:.1f}±{value['std']:.1f}" if spread else f"{mean:.1f}"
 
 
 @app.command()

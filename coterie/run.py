@@ -25,6 +25,7 @@ from coterie.data.holdings import Cluster, Plan, Replica, deal
 from coterie.environment import describe_environment
 from coterie.errors import InputError
 from coterie.errors import at as _at
+from coterie.family import without_family
 from coterie.models import check_model
 from coterie.part import Part, PartRun, Stopped, Watch
 from coterie.report.summarize import aggregate
@@ -44,6 +45,7 @@ def run(
 
     The folder is by default runs/NAME, or runs/NAME-2 and so on where that exists.
     """
+    _check_simulated(config)
     config = resolved(config)
     folder = new_folder(config.experiment.name) if out is None else Path(out)
     check_folder(folder, config, resume)
@@ -54,6 +56,20 @@ def run(
         return _run_parts(setup, parts, folder, watch or Watch())
     except OSError as error:
         raise _unwritable(folder, error) from None
+
+
+def _check_simulated(config: Config) -> None:
+    """Say what to do with a configuration that only real peers can carry out."""
+    if config.runtime.engine == "peer":
+        raise InputError(
+            "runtime.engine is 'peer': start each peer with coterie peer, or all of them here with "
+            "coterie launch; or simulate them with --set runtime.engine=simulate"
+        )
+    if config.data.own:
+        raise InputError(
+            "data.own is true: a simulation deals one data set to all nodes, and only real peers "
+            "bring their own; use coterie peer or coterie launch"
+        )
 
 
 def resolved(config: Config) -> Config:
@@ -140,8 +156,8 @@ def _close_folder(
 ) -> dict[str, Any]:
     """Write the records of all parts and the summary."""
     records = [out / "checkpoints" / f"{part.name}.jsonl" for part in parts]
-    whole = b"".join(path.read_bytes() for path in records if path.exists())
-    write_atomically(out / "records.jsonl", whole)
+    lines = [line for p in records if p.exists() for line in p.read_bytes().splitlines()]
+    write_atomically(out / "records.jsonl", without_family(out, lines))
     summary = {
         "name": setup.config.experiment.name,
         "results": results,
@@ -159,7 +175,7 @@ def prepare(config: Config, device: str = "auto") -> Setup:
     clusters = tuple(_cluster(table) for table in config.data.clusters)
     with _at("data.partition"):
         partition = data.partitions.build(config.data.partition)
-    plan = Plan(partition, config.data.holdout, config.evaluate.samples)
+    plan = Plan(partition, config.data.holdout, config.evaluate.samples, config.data.test)
     with _at("data.source"):
         dataset = data.load(config.data.source)
     stacks = [

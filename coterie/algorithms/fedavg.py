@@ -42,11 +42,11 @@ class FedAvg(Federated):
 
     def round(self, t: int, state: Nothing, nodes: Nodes) -> Program:
         inbox = yield Listen(self.down(t, nodes), expect={"params": nodes.no_params})
-        clients, start = nodes[inbox.receiver], inbox["params"][inbox.sender]
+        clients, start = nodes[inbox.hearers], inbox["params"][inbox.sender]
         update = clients.train(start, t) - start
         rows = by_samples(update, clients)
         up = self.up(t, nodes)
-        yield Send(rows, along=up, sender=inbox.receiver, sealed=self.sealed)
+        yield Send(rows, along=up, sender=inbox.hearers, sealed=self.sealed)
         return state
 
     def deliver(self, server: State, state: Nothing, nodes: Nodes) -> State:

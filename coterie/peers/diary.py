@@ -5,6 +5,7 @@ A line of JSON each, cut back to the checkpoint when the peer starts again:
     member   who it is, and all that is needed to put its scores beside those of others
     score    its personal model on its own test samples, after a round
     choice   the head it chose, whenever it chose another
+    model    a model that a round brought forth, and `alive`, how many, where there is a family
     skip     rounds it left out because the others had moved on
     end      how far it came, in how many seconds and bytes
 """
@@ -17,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
-from torch import Tensor
 
 from coterie.core.engine import Scores
+from coterie.family import family_records
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import plain
+from coterie.part import options_of
 from coterie.peers.member import Member
+from coterie.personal import personal_file
 from coterie.runtimes.checkpoint import write_atomically
 from coterie.runtimes.journal import Journal
 from coterie.runtimes.plan import Outcome, Report
@@ -80,6 +82,7 @@ class Diary:
         if report.choice is not None and report.choice != self.choice:
             self.choice = report.choice
             self.journal.append([{"kind": "choice", "round": report.round, "choice": self.choice}])
+        self.journal.append(family_records(report.lineage, report.round, [self._where()]))
         if report.scores is not None and self.member.cluster:
             self.journal.append([self._score(where, report.scores, report.bytes)])
 
@@ -103,21 +106,27 @@ class Diary:
         self.journal.append([{"kind": "end", **last, "finished": outcome.finished}])
         self.journal.sync()
         if self.member.config.runtime.models and outcome.personal is not None:
-            self._write_model(outcome.personal[0])
+            path = self.folder / "models" / f"node-{self.member.id}.safetensors"
+            write_atomically(path, personal_file(self.member.nodes, outcome.personal[0]))
+
+    def _where(self) -> dict[str, Any]:
+        (replica,) = self.member.part.replicas
+        return {
+            "label": self.member.part.label,
+            "scenario": replica.scenario,
+            "seed": replica.seed,
+        }
 
     def _header(self) -> dict[str, Any]:
         part = self.member.part
-        (replica,) = part.replicas
         return {
             "kind": "member",
             "node": self.member.id,
             "cluster": self.member.cluster,
-            "label": part.label,
-            "scenario": replica.scenario,
-            "seed": replica.seed,
+            **self._where(),
             "algorithm": part.algorithm_name,
             "oracle": part.oracle,
-            "heads": getattr(part.algorithm, "heads", 0),
+            "heads": options_of(part.algorithm),
             "parity_reason": part.parity_reasons[0],
         }
 
@@ -128,9 +137,3 @@ class Diary:
             self.accuracy = plain(per_node(confusion)[0])
         counts = None if confusion is None else np.asarray(confusion[0]).tolist()
         return {"kind": "score", **where, "loss": self.loss, "confusion": counts, "bytes": sent}
-
-    def _write_model(self, row: Tensor) -> None:
-        layout = self.member.nodes.layout
-        named = {n: value.contiguous() for n, value in layout.unflatten(row.cpu()).items()}
-        path = self.folder / "models" / f"node-{self.member.id}.safetensors"
-        write_atomically(path, safetensors.torch.save(named))

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from coterie.core.algorithm import Program
-from coterie.core.federated import Federated
 from coterie.core.messages import Fetch, Heard, Inbox, Listen, Message, deliver, outgoing
 from coterie.core.nodes import Nodes
 from coterie.links import wire
 from coterie.peers.choose import SERVER
 from coterie.peers.member import Member
 from coterie.runtimes.packing import pack, sources, targets
+from coterie.runtimes.roles import role_of
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,11 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Preview:
-    """The frames of one round."""
+    """The frames of one round, and of one evaluation."""
 
     round: int
     frames: tuple[Leaving, ...]
+    shared: tuple[Leaving, ...]  # at an evaluation: a server's state for its clients
     step_size: int  # bytes of the frame that tells another peer where this one is
 
     @property
@@ -49,25 +50,17 @@ class Preview:
 
 def preview(member: Member) -> Preview:
     """The first round in which this member takes part, each peer heard answering with its like."""
-    t = _first(member)
-    frames = tuple(_play(_program(member, t), member, t))
-    return Preview(t, frames, wire.frame_size("at", ()))
-
-
-def _first(member: Member) -> int:
-    """The first round of this member; the clients of a federated round are drawn."""
-    algorithm = member.part.algorithm
-    if member.id == SERVER or not isinstance(algorithm, Federated):
-        return 0
-    rounds = range(member.config.experiment.rounds)
-    return next((t for t in rounds if len(algorithm.here(t, member.nodes))), 0)
-
-
-def _program(member: Member, t: int) -> Program:
-    algorithm, nodes = member.part.algorithm, member.nodes
-    if member.id == SERVER and isinstance(algorithm, Federated):
-        return algorithm.serve(t, algorithm.start_server(nodes), nodes)
-    return algorithm.round(t, algorithm.start(nodes), nodes)
+    role = role_of(member.part.algorithm, member.nodes)
+    state = role.start()
+    programs = ((t, role.round(t, state)) for t in range(member.config.experiment.rounds))
+    t, program = next((found for found in programs if found[1] is not None), (0, None))
+    shared = role.share(t, state)
+    return Preview(
+        t,
+        tuple(_play(program, member, t)) if program else (),
+        tuple(_play(shared, member, t)) if shared else (),
+        wire.frame_size("at", ()),
+    )
 
 
 def _play(program: Program, member: Member, t: int) -> Iterator[Leaving]:
@@ -116,6 +109,8 @@ def told(shown: Preview, me: int) -> Iterator[str]:
     peers = len({peer for frame in shown.frames for peer in frame.to})
     messages = sum(len(frame.to) for frame in shown.frames)
     yield f"{messages} messages and {shown.total} bytes a round, to {peers} peers"
+    for frame in shown.shared:
+        yield f"at an evaluation: {_names(frame)}, {frame.size} bytes a copy, {_to(frame)}"
     yield (
         f"beside these, {shown.step_size} bytes to each peer now and then: the round and superstep "
         "of this one, and at the start which rounds it can resume"

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie.errors import InputError
-
 FILE = "status.json"
 STATES = ("starting", "waiting", "running", "ending", "done", "stopped", "failed", "unreachable")
 
@@ -113,11 +111,9 @@ def write(standing: Standing, folder: Path) -> None:
 
 
 def read(folder: Path) -> Standing | None:
-    """What a peer last wrote into its run folder; None: nothing."""
+    """What a peer last wrote into its run folder; None: nothing that can be read."""
     try:
         found = json.loads((folder / FILE).read_text())
         return Standing(**{key: found[key] for key in _FIELDS if key in found})
-    except FileNotFoundError:
+    except (OSError, ValueError, TypeError):
         return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(f"cannot read {str(folder / FILE)!r}: {error}") from None
