@@ -30,6 +30,11 @@ def family_records(lineage: Lineage | None, done: int, where: Sequence[Record]) 
             yield {"kind": "model", **place, "born": done, **_model(lineage, replica, number)}
 
 
+def alive(lineage: Lineage | None, replica: int) -> int | None:
+    """How many models are alive, where there is a family of them."""
+    return None if lineage is None else int(lineage.count[replica])
+
+
 def _model(lineage: Lineage, replica: int, number: int) -> Record:
     return {
         "id": _hex(lineage.ids[replica, number]),

@@ -20,7 +20,7 @@ from coterie.core.federated import Federated
 from coterie.core.judging import Judge
 from coterie.core.nodes import Nodes
 from coterie.data.holdings import Replica
-from coterie.family import family_records
+from coterie.family import alive, family_records
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
@@ -318,7 +318,7 @@ class PartRun:
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
             **self._settlement(number, done, history),
-            "models": self._alive(number),
+            "models": alive(self.simulation.lineage(), number),
             "restarts": len(abandoned),
             "abandoned": abandoned,
             "train_seconds": self.seconds / len(part.replicas),
@@ -326,11 +326,6 @@ class PartRun:
             "before_all_reduce": None if self.before is None else self.before[number],
             "unseen": self.unseen[number],
         }
-
-    def _alive(self, number: int) -> int | None:
-        """How many models are alive, where the algorithm has a family of them."""
-        lineage = self.simulation.lineage()
-        return None if lineage is None else int(lineage.count[number])
 
     def _server_bytes(self, number: int) -> float | None:
         """What the server sent, where there is one."""

@@ -175,7 +175,7 @@ def prepare(config: Config, device: str = "auto") -> Setup:
     clusters = tuple(_cluster(table) for table in config.data.clusters)
     with _at("data.partition"):
         partition = data.partitions.build(config.data.partition)
-    plan = Plan(partition, config.data.holdout, config.evaluate.samples)
+    plan = Plan(partition, config.data.holdout, config.evaluate.samples, config.data.test)
     with _at("data.source"):
         dataset = data.load(config.data.source)
     stacks = [

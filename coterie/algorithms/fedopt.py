@@ -46,9 +46,10 @@ class FedOptState:
     doc="FedYogi (Reddi et al., 2021): FedAvg's mean update as a gradient for Yogi",
     rule="yogi",
 )
+@algorithms.register("fedopt")
 @dataclass(frozen=True)
 class FedOpt(Federated):
-    """Adaptive federated optimization (Reddi et al., 2021): FedAvg's mean update as a gradient."""
+    """Adaptive federated optimization (Reddi et al., 2021), by the rule of your choice."""
 
     rule: Literal["adagrad", "adam", "yogi"] = "adam"  # how the size of updates is remembered
     fraction: float = 1.0  # the share of the clients that take part in a round

@@ -125,6 +125,10 @@ class MCFL(Algorithm):
         picked = self.select(state, nodes)
         return self.weights(state, picked.model[picked.first], nodes)
 
+    def adopt(self, state: MCFLState, nodes: Nodes, newcomers: Nodes) -> Tensor:
+        """Newcomers try all models that are alive: the mean of two branches is none of them."""
+        return self.personal(state, newcomers)
+
     def graph_spec(self) -> GraphSpec:
         return Full()
 

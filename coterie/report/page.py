@@ -32,12 +32,12 @@ NOTES = {
     "all-reduce is left out.",
     "choices": "Settled means that each cluster's nodes prefer one head, and distinct clusters "
     "distinct heads.",
-    "nodes": "Over nodes, whatever their cluster. Variance in squared percentage points; Jain's "
-    "index is 1 where all nodes do alike. Unseen nodes did not train: they got what the algorithm "
-    "gives to newcomers.",
     "family": "A colour is a branch: of several children of a model the one with most followers "
     "goes on with its parent's colour. A fork is another child of one parent, a merger another "
     "model whose followers now follow one, extinct what nobody went on with.",
+    "nodes": "Over nodes, whatever their cluster. Variance in squared percentage points; Jain's "
+    "index is 1 where all nodes do alike. Unseen nodes did not train: they got what the algorithm "
+    "gives to newcomers.",
     "table": "Mean ± standard deviation over seeds. The best of each scenario is marked, save for "
     "algorithms that are told the clusters. DP and EO: demographic parity and equalized odds (true "
     "and false positive rates; or true positive rates alone), 0 is fair.",
