@@ -1,4 +1,4 @@
-"""The command line: run, compare, reproduce, report, list, data."""
+"""The command line: run, compare, reproduce, report, list, data, keys, dag."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.progress import Progress
 from coterie import config as configuration
 from coterie import peer_commands
 from coterie.config import AlgorithmTable, Config
+from coterie.dag_command import dag
 from coterie.display import Display, console, print_results, say
 from coterie.errors import InputError, unknown
 from coterie.keys_command import keys_app
@@ -28,7 +29,7 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets on this machine.")
 app.add_typer(data_app, name="data")
 app.add_typer(keys_app, name="keys")
-for command in (peer_commands.peer, peer_commands.launch, peer_commands.status):
+for command in (dag, peer_commands.peer, peer_commands.launch, peer_commands.status):
     app.command()(command)
 KINDS = (  # of names, known without importing what registers them
     *("algorithms", "datasets", "models", "graphs", "shifts", "partitions"),

@@ -96,6 +96,7 @@ class Data(Section):
     ratios: list[str] = Field(default=[])  # scenarios such as "30:2", instead of `nodes`
     partition: Spec = "iid"
     holdout: float = Field(default=0.1, ge=0, lt=1)  # of each node's samples, for validation
+    test: float = Field(default=0, ge=0, lt=1)  # of its samples, for its tests; 0: the test split
     own: bool = False  # real peers: the source holds this peer's samples alone, nothing is dealt
     classes: int = Field(default=0, ge=0)  # of own samples, where a peer may lack some; 0: counted
     shape: list[int] = Field(default=[])  # of a sample, for a server that has none
@@ -106,6 +107,8 @@ class Data(Section):
             raise ValueError("clusters need different names")
         if len(set(self.ratios)) != len(self.ratios):
             raise ValueError(f"ratios need to be different, got {self.ratios}")
+        if self.holdout + self.test >= 1:
+            raise ValueError(f"holdout {self.holdout:g} and test {self.test:g} leave nothing")
         for counts in self.scenarios().values():
             if sum(counts) < 1:
                 raise ValueError("there are no nodes; give each cluster `nodes`, or `ratios`")

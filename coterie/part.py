@@ -20,11 +20,12 @@ from coterie.core.federated import Federated
 from coterie.core.judging import Judge
 from coterie.core.nodes import Nodes
 from coterie.data.holdings import Replica
+from coterie.family import alive, family_records
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import overall, records
-from coterie.personal import personal_file
+from coterie.personal import write_models
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
@@ -139,6 +140,8 @@ class PartRun:
         self.simulation.round(t)
         done = t + 1
         self._note_choices(done)
+        where = [self._where(replica) for replica in self.part.replicas]
+        self.journal.append(family_records(self.simulation.lineage(), done, where))
         if done % self.config.evaluate.every == 0:
             self._evaluate(done, "round")
         self.seconds += time.perf_counter() - started
@@ -159,7 +162,7 @@ class PartRun:
             self.simulation.exchange.sent = sent  # an all-reduce is not training traffic
         self.seconds += time.perf_counter() - started
         if self.config.runtime.models:
-            self._write_models()
+            write_models(self.simulation.personal(), self._model_file)
         return self._results(self.rounds)
 
     def _save(self, done: int) -> None:
@@ -303,6 +306,7 @@ class PartRun:
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
             **self._settlement(number, done, history),
+            "models": alive(self.simulation.lineage(), number),
             "restarts": len(abandoned),
             "abandoned": abandoned,
             "train_seconds": self.seconds / len(part.replicas),
@@ -328,17 +332,12 @@ class PartRun:
             options_of(self.part.algorithm),
         )
 
-    def _write_models(self) -> None:
-        """Every node's personal model as a file of named tensors."""
-        n = self.part.nodes.n
-        for nodes, models in self.simulation.personal():
-            for key, row in zip(nodes.key.tolist(), models.cpu(), strict=True):
-                replica = self.part.replicas[key // n]
-                scenario = replica.scenario.replace(":", "-")
-                label = replica.label or self.part.label
-                folder = self.out / "models" / label / scenario / f"seed-{replica.seed}"
-                path = folder / f"node-{key % n}.safetensors"
-                checkpoint.write_atomically(path, personal_file(nodes, row))
+    def _model_file(self, key: int) -> Path:
+        replica, n = self.part.replicas[key // self.part.nodes.n], self.part.nodes.n
+        scenario = replica.scenario.replace(":", "-")
+        label = replica.label or self.part.label
+        folder = self.out / "models" / label / scenario / f"seed-{replica.seed}"
+        return folder / f"node-{key % n}.safetensors"
 
 
 def make_simulation(config: Config, part: Part) -> Simulated:

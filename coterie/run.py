@@ -26,6 +26,7 @@ from coterie.data.holdings import Cluster, Plan, Replica, deal
 from coterie.environment import describe_environment
 from coterie.errors import InputError
 from coterie.errors import at as _at
+from coterie.family import without_family
 from coterie.models import check_model
 from coterie.part import Part, PartRun, Stopped, Watch
 from coterie.report.summarize import aggregate
@@ -157,8 +158,8 @@ def _close_folder(
 ) -> dict[str, Any]:
     """Write the records of all parts and the summary."""
     records = [out / "checkpoints" / f"{part.name}.jsonl" for part in parts]
-    whole = b"".join(path.read_bytes() for path in records if path.exists())
-    write_atomically(out / "records.jsonl", whole)
+    lines = [line for p in records if p.exists() for line in p.read_bytes().splitlines()]
+    write_atomically(out / "records.jsonl", without_family(out, lines))
     labels = [setup.config.label(table) for table in setup.config.algorithm]
     results = sorted(results, key=lambda result: labels.index(result["label"]))
     summary = {
@@ -178,7 +179,7 @@ def prepare(config: Config, device: str = "auto") -> Setup:
     clusters = tuple(_cluster(table) for table in config.data.clusters)
     with _at("data.partition"):
         partition = data.partitions.build(config.data.partition)
-    plan = Plan(partition, config.data.holdout, config.evaluate.samples)
+    plan = Plan(partition, config.data.holdout, config.evaluate.samples, config.data.test)
     with _at("data.source"):
         dataset = data.load(config.data.source)
     stacks = [

@@ -28,12 +28,14 @@ from typing import Any
 from torch import Tensor
 
 from coterie.core.graphs import GraphSpec
+from coterie.core.lineage import Lineage
 from coterie.core.messages import Inbox, Message
 from coterie.core.newcomers import hosts, mean_of
 from coterie.core.nodes import Nodes
 from coterie.core.registry import Registry
 
 Program = Generator[Message, Inbox, Any]
+GROWS = {"grows": True}  # metadata of a state field whose second axis grows with the rounds
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,14 @@ class Algorithm(abc.ABC):
     def head_losses(self, state: Any, nodes: Nodes) -> Tensor | None:
         """The loss of each of a node's heads on all its train data: [m, k]; None: no heads."""
         return None
+
+    def lineage(self, state: Any) -> Lineage | None:
+        """The models that the last round brought forth; None: there is no family of models."""
+        return None
+
+    def concerns(self, state: Any) -> list[str]:
+        """What the last round left out because it did not verify, and whose it was: for a log."""
+        return []
 
     def graph_spec(self) -> GraphSpec | None:
         """The graph the rounds use, so that it can be checked before the first one."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.graphs import SERVER, Graph
+from coterie.core.transfer import to_device
 
 Rows = Mapping[str, Tensor]
 
@@ -96,17 +97,22 @@ class Inbox:
     @cached_property
     def source(self) -> Tensor:
         """The node id of every heard row, -1 for the server: [S]."""
-        return torch.where(self._key < 0, SERVER, self._key % self._n).to(self._device)
+        return to_device(torch.where(self._key < 0, SERVER, self._key % self._n), self._device)
 
     @cached_property
     def sender(self) -> Tensor:
         """For every edge the index of the heard row: [E]."""
-        return self._sender.to(self._device)
+        return to_device(self._sender, self._device)
 
     @cached_property
     def receiver(self) -> Tensor:
         """For every edge the row of this block that heard it: [E]."""
-        return self._receiver.to(self._device)
+        return to_device(self._receiver, self._device)
+
+    @property
+    def hearers(self) -> Tensor:
+        """`receiver` on the CPU, where `nodes[...]` and `Send` want it: nobody waits for a GPU."""
+        return self._receiver
 
     @cached_property
     def metropolis(self) -> Tensor:
@@ -120,7 +126,8 @@ class Inbox:
         """
         rows = self._rows[name] if isinstance(name, str) else name
         slots = self._slots
-        if slots.heard.shape[1] > DENSE_DEGREE:
+        often = len(self._sender) > 2 * len(rows)  # a server hears many, but each row is heard once
+        if slots.heard.shape[1] > DENSE_DEGREE and often:
             return self._dense_sum(rows, weight)
         if weight is None and slots.full:
             return _sum_slots(rows, slots.heard, None)
@@ -155,8 +162,7 @@ class Inbox:
         filled = torch.arange(degree) < heard[:, None]
         edges = torch.where(filled, first[:, None] + torch.arange(degree), len(self._sender))
         table = torch.stack([edges, _pad(self._sender)[edges], filled])
-        if self._device.type == "cuda":  # from pinned memory the copy does not wait for the device
-            table = table.pin_memory().to(self._device, non_blocking=True)
+        table = to_device(table, self._device)
         return _Slots(table[0], table[1], table[2].bool(), len(self._sender) == edges.numel())
 
 
@@ -260,8 +266,10 @@ def outgoing(message: Message, keys: Tensor) -> Heard:
         return Heard(message.rows, keys)
     sender = message.sender.cpu()
     order = torch.argsort(sender, stable=True)
-    where = order.to(message.sender.device)
-    return Heard({name: rows[where] for name, rows in message.rows.items()}, keys[sender[order]])
+    if torch.equal(sender[order], sender):  # as they are: nothing has to be moved
+        return Heard(message.rows, keys[sender])
+    rows = {n: r[to_device(order, r.device)] for n, r in message.rows.items()}
+    return Heard(rows, keys[sender[order]])
 
 
 def wanted(message: Message, keys: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,6 +10,7 @@ from coterie.data import mnist as mnist
 from coterie.data import npz as npz
 from coterie.data import synthetic as synthetic
 from coterie.data import table as table
+from coterie.data import union as union
 from coterie.data.fetch import Archive, Available, available, get
 from coterie.data.partitions import Partition, partitions
 from coterie.data.shifts import Shift, shifts

@@ -54,6 +54,7 @@ class Plan:
     partition: Partition
     holdout: float = 0.0  # share of each node's samples kept for validation
     test_samples: int = 0  # test samples of a cluster; 0: all
+    own_test: float = 0.0  # share of each node's samples on which it is tested; 0: test samples
 
 
 def deal(
@@ -70,16 +71,16 @@ def deal(
         cluster = _members(replica)
         owned = _owned(dataset, train, replica, cluster, plan)
         for node, rows in enumerate(owned):
-            held = _held_out(rows, replica.seed, node, plan.holdout)
-            parts[0].append(rows[~held])
-            parts[1].append(rows[held])
-        parts[2].extend(_tests(dataset, (train, test), cluster, owned, plan))
+            for part, mine in zip(parts, _apart(rows, replica.seed, node, plan), strict=True):
+                part.append(mine)
+        if not plan.own_test:
+            parts[2][-len(owned) :] = _tests(dataset, (train, test), cluster, owned, plan)
         members.append(cluster)
     pools = [make_pool(dataset, views) for views in (train, test)]
     return Holdings(
         train=_samples(pools[0], parts[0]),
         valid=_samples(pools[0], parts[1]),
-        test=_samples(pools[1], parts[2]),
+        test=_samples(pools[0 if plan.own_test else 1], parts[2]),
         cluster=torch.from_numpy(np.concatenate(members)),
     )
 
@@ -87,15 +88,17 @@ def deal(
 def own(dataset: Dataset, node: int, cluster: int, seed: int, plan: Plan) -> Holdings:
     """What a node has that brings its own data set: all of it, less what is held out."""
     rows = np.arange(len(dataset.train))
-    held = _held_out(rows, seed, node, plan.holdout)
+    kept, held, tested = _apart(rows, seed, node, plan)
     train, test = (
         make_pool(dataset, make_views(part, [()], s))
         for s, part in enumerate((dataset.train, dataset.test))
     )
     return Holdings(
-        train=_samples(train, [rows[~held]]),
-        valid=_samples(train, [rows[held]]),
-        test=_samples(test, [_some(len(dataset.test), plan.test_samples)]),
+        train=_samples(train, [kept]),
+        valid=_samples(train, [held]),
+        test=_samples(train, [tested])
+        if plan.own_test
+        else _samples(test, [_some(len(dataset.test), plan.test_samples)]),
         cluster=torch.tensor([cluster]),
     )
 
@@ -157,10 +160,14 @@ def _shares(samples: int, views: list[View], replica: Replica) -> np.ndarray:
     return share
 
 
-def _held_out(rows: np.ndarray, seed: int, node: int, fraction: float) -> np.ndarray:
-    held = np.zeros(len(rows), bool)
-    held[order(len(rows), seed, "holdout", node)[: int(fraction * len(rows))]] = True
-    return held
+def _apart(rows: np.ndarray, seed: int, node: int, plan: Plan) -> list[np.ndarray]:
+    """The samples that a node trains, validates and, where these are its own, is tested on."""
+    shuffled = order(len(rows), seed, "holdout", node)
+    held = int(plan.holdout * len(rows))
+    tested = held + int(plan.own_test * len(rows))
+    return [
+        rows[np.sort(part)] for part in (shuffled[tested:], *np.split(shuffled[:tested], [held]))
+    ]
 
 
 def _tests(

@@ -82,9 +82,12 @@ def source_of(spec: str | Mapping[str, Any]) -> Source:
 
 def require(spec: str | Mapping[str, Any]) -> None:
     """Say what is missing where a data set is not on this machine; nothing is read."""
-    place: Place | None = getattr(source_of(spec), "place", None)
+    source = source_of(spec)
+    place: Place | None = getattr(source, "place", None)
     if place:
         place.require()
+    for part in getattr(source, "of", ()):  # of a union
+        require(part)
 
 
 @dataclass(frozen=True)

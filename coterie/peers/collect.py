@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.config import Config
+from coterie.family import KINDS as FAMILY
+from coterie.family import write_family
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate
@@ -33,6 +35,7 @@ class Story:
     scores: dict[When, Record]
     choices: list[Record]
     end: Record | None  # None: it died, or still runs
+    family: list[Record]  # the models it knew of, where there is a family
 
     @property
     def node(self) -> int:
@@ -57,6 +60,7 @@ def read_story(folder: Path) -> Story | None:
         scores={(r["round"], r["phase"]): r for r in lines if r["kind"] == "score"},
         choices=[line for line in lines if line["kind"] == "choice"],
         end=ends[-1] if ends else None,
+        family=[line for line in lines if line["kind"] in FAMILY],
     )
 
 
@@ -108,6 +112,7 @@ class Collection:
         before = [when for when in self.whens if when[1] == "round"]
         there = [story for story in self.stories if last in story.scores]
         choices = list(self._choices())
+        alive = [record for record in self.family() if record["kind"] == "alive"]
         metrics = self.metrics[last]
         return [
             {
@@ -126,6 +131,7 @@ class Collection:
                     self.names,
                     self.member["heads"],
                 ),
+                "models": alive[-1]["count"] if alive else None,
                 "restarts": 0,
                 "abandoned": [],
                 "train_seconds": max((s.end or {}).get("seconds", 0.0) for s in there),
@@ -135,6 +141,11 @@ class Collection:
                 "missing": [s.node for s in self.stories if s not in there],
             }
         ]
+
+    def family(self) -> list[Record]:
+        """The models of the peer that knew most rounds: all who were there know the same."""
+        known = [story.family for story in self.stories]
+        return max(known, key=len, default=[])
 
     def _last(self) -> When:
         """The last evaluation that all who came to an end have in common, else simply the last."""
@@ -193,6 +204,8 @@ def write_summary(folder: Path, config: Config, stories: Sequence[Story]) -> Rec
     """Write records and summary of a run folder; returns the summary."""
     made = Collection(config, stories) if stories else None
     lines = [json.dumps(r, allow_nan=False) for r in made.records()] if made else []
+    if made and (family := made.family()):
+        write_family(folder, family)
     write_atomically(folder / "records.jsonl", "".join(f"{line}\n" for line in lines).encode())
     results = made.results() if made else []
     (sizes,) = config.data.scenarios().values()

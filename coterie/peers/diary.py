@@ -5,6 +5,7 @@ A line of JSON each, cut back to the checkpoint when the peer starts again:
     member   who it is, and all that is needed to put its scores beside those of others
     score    its personal model on its own test samples, after a round
     choice   the head it chose, whenever it chose another
+    model    a model that a round brought forth, and `alive`, how many, where there is a family
     skip     rounds it left out because the others had moved on
     end      how far it came, in how many seconds and bytes
 """
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from coterie.core.engine import Scores
+from coterie.family import family_records
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import plain
 from coterie.part import options_of
@@ -80,6 +82,7 @@ class Diary:
         if report.choice is not None and report.choice != self.choice:
             self.choice = report.choice
             self.journal.append([{"kind": "choice", "round": report.round, "choice": self.choice}])
+        self.journal.append(family_records(report.lineage, report.round, [self._where()]))
         if report.scores is not None and self.member.cluster:
             self.journal.append([self._score(where, report.scores, report.bytes)])
 
@@ -106,16 +109,21 @@ class Diary:
             path = self.folder / "models" / f"node-{self.member.id}.safetensors"
             write_atomically(path, personal_file(self.member.nodes, outcome.personal[0]))
 
+    def _where(self) -> dict[str, Any]:
+        (replica,) = self.member.part.replicas
+        return {
+            "label": self.member.part.label,
+            "scenario": replica.scenario,
+            "seed": replica.seed,
+        }
+
     def _header(self) -> dict[str, Any]:
         part = self.member.part
-        (replica,) = part.replicas
         return {
             "kind": "member",
             "node": self.member.id,
             "cluster": self.member.cluster,
-            "label": part.label,
-            "scenario": replica.scenario,
-            "seed": replica.seed,
+            **self._where(),
             "algorithm": part.algorithm_name,
             "oracle": part.oracle,
             "heads": options_of(part.algorithm),

@@ -99,7 +99,7 @@ def _own_setup(config: Config, me: int, device: str) -> Setup:
     with at("data.source"):
         dataset = _described(config) if me == SERVER else _own_data(config, me)
     where = {peer.id: names.index(peer.cluster) for peer in config.peers if peer.id != SERVER}
-    plan = Plan(Iid(), config.data.holdout, config.evaluate.samples)
+    plan = Plan(Iid(), config.data.holdout, config.evaluate.samples, config.data.test)
     holdings = own(dataset, max(me, 0), where.get(me, 0), seed, plan)
     stack = Stack(sum(counts), (Replica(scenario, seed, counts),), holdings, first=max(me, 0))
     clusters = tuple(Cluster(name) for name in names)

@@ -71,6 +71,8 @@ td.best { background: var(--best); font-weight: 600; }
 .save { all: unset; cursor: pointer; color: var(--soft); font-size: .75rem; }
 .save:hover { color: var(--accent); }
 .plot { height: 270px; }
+.panel.wide { grid-column: 1 / -1; }
+.wide .plot { height: auto; min-height: 270px; }
 .grid + .grid { margin-top: 1rem; }
 .row { margin-top: 1rem; color: var(--soft); }
 select {
@@ -100,7 +102,8 @@ const tone = name => getComputedStyle(document.documentElement).getPropertyValue
 function axis(own) {
   const soft = tone("--soft"), lines = {gridcolor: tone("--grid"), linecolor: tone("--line")};
   const title = Object.assign({standoff: 8}, own && own.title);
-  return Object.assign({}, own, lines, {title, tickfont: {color: soft}, tickcolor: soft});
+  const tickfont = Object.assign({}, own && own.tickfont, {color: soft});
+  return Object.assign({}, own, lines, {title, tickfont, tickcolor: soft});
 }
 
 function themed(layout) {
@@ -149,7 +152,8 @@ document.querySelectorAll(".chip").forEach(chip => chip.addEventListener("click"
 }));
 
 document.querySelectorAll("select").forEach(select => {
-  const update = () => document.querySelectorAll(".panel[data-choice]").forEach(panel => {
+  const panels = select.nextElementSibling.querySelectorAll(".panel[data-choice]");
+  const update = () => panels.forEach(panel => {
     panel.hidden = panel.dataset.choice !== select.value;
   });
   select.addEventListener("change", update);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -140,6 +140,13 @@ def choice_matrices(study: Study) -> list[Panel]:
         counts = [[int(((last == h) & (clusters == c)).sum()) for h in heads] for c in names]
         panels.append(Panel("In the end: cluster and head", _heat_map(names, counts), name))
     return panels
+
+
+def without(study: Study, labels: Collection[str]) -> Study:
+    """The study without the choices of these labels."""
+    choice = study.frames["choice"]
+    kept = choice[~choice["label"].isin(list(labels))]
+    return replace(study, frames={**study.frames, "choice": kept})
 
 
 def scenarios(study: Study) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from coterie.errors import InputError
-from coterie.report import figures, tables
+from coterie.report import family, figures, tables
 from coterie.report.assets import SCRIPT, STYLE
 from coterie.report.figures import Panel
 from coterie.report.findings import findings
@@ -32,6 +32,9 @@ NOTES = {
     "all-reduce is left out.",
     "choices": "Settled means that each cluster's nodes prefer one head, and distinct clusters "
     "distinct heads.",
+    "family": "A colour is a branch: of several children of a model the one with most followers "
+    "goes on with its parent's colour. A fork is another child of one parent, a merger another "
+    "model whose followers now follow one, extinct what nobody went on with.",
     "nodes": "Over nodes, whatever their cluster. Variance in squared percentage points; Jain's "
     "index is 1 where all nodes do alike. Unseen nodes did not train: they got what the algorithm "
     "gives to newcomers.",
@@ -139,6 +142,7 @@ def figure_sections(study: Study, drawn: list[Panel]) -> Iterable[str]:
     yield panels("What it costs to send", NOTES["bytes"], sent, drawn)
     yield _pairs(study)
     yield _choices(study, drawn)
+    yield _family(study, drawn)
 
 
 def _head(study: Study) -> str:
@@ -224,26 +228,44 @@ def _grid(name: str, row: Sequence[Panel], drawn: list[Panel], keys: bool) -> st
 
 
 def _choices(study: Study, drawn: list[Panel]) -> str:
-    made = [*figures.choice_timelines(study), *figures.choice_matrices(study)]
+    heads = figures.without(study, family.labels(study))
+    made = [*figures.choice_timelines(heads), *figures.choice_matrices(heads)]
+    return _picked("Which head nodes prefer", NOTES["choices"], made, drawn)
+
+
+def _family(study: Study, drawn: list[Panel]) -> str:
+    made = family.family_panels(study)
+    return _picked("The family of models", NOTES["family"], made, drawn, wide=1)
+
+
+def _picked(title: str, note: str, made: Sequence[Panel], drawn: list[Panel], wide: int = 0) -> str:
+    """A section of panels of which the reader picks a run; the first `wide` of each are wide."""
     names = dict.fromkeys(panel.row for panel in made)
     if not names:
         return ""
     options = "".join(f"<option>{escape(name)}</option>" for name in names)
-    cards = "".join(_panel(panel, drawn, keys=True, choice=panel.row) for panel in made)
+    places = [[p for p in made if p.row == panel.row].index(panel) for panel in made]
+    cards = "".join(
+        _panel(panel, drawn, keys=True, choice=panel.row, wide=place < wide)
+        for panel, place in zip(made, places, strict=True)
+    )
     return (
-        f'<h2>Which head nodes prefer</h2><p class="soft">{NOTES["choices"]}</p>'
+        f'<h2>{escape(title)}</h2><p class="soft">{escape(note)}</p>'
         f'<select aria-label="Run to look at">{options}</select><div class="grid">{cards}</div>'
     )
 
 
-def _panel(panel: Panel, drawn: list[Panel], keys: bool, choice: str = "") -> str:
+def _panel(
+    panel: Panel, drawn: list[Panel], keys: bool, choice: str = "", wide: bool = False
+) -> str:
     panel.figure.update_layout(showlegend=keys)
     drawn.append(panel)
     chosen = f' data-choice="{escape(choice)}" hidden' if choice else ""
     save = '<button class="save" type="button" title="Save as a picture">PNG</button>'
     head = f"<header><h3>{escape(panel.title)}</h3>{save}</header>"
     plot = f'<div class="plot" data-figure="{len(drawn) - 1}"></div>'
-    return f'<section class="panel"{chosen}>{head}{plot}</section>'
+    kind = "panel wide" if wide else "panel"
+    return f'<section class="{kind}"{chosen}>{head}{plot}</section>'
 
 
 def run_details(run: Run) -> str:

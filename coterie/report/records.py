@@ -27,8 +27,12 @@ COLUMNS = {
     "unseen": (*WHERE, *BY_NODE, "accuracy", "loss", *FAIRNESS),
     "choice": ("label", "scenario", "seed", "round", "choice"),
     "head": (*WHERE, "cluster", "head", "loss", "std"),
+    "model": (
+        *("label", "scenario", "seed", "born", "id", "parent"),
+        *("updates", "followers", "popularity", "extinct"),
+    ),
 }
-TEXT = ("label", "scenario", "phase", "cluster")
+TEXT = ("label", "scenario", "phase", "cluster", "id", "parent")
 HEADS = range(-1, 1024)  # more than anyone trains; -1: not chosen yet
 
 Frames = dict[str, pd.DataFrame]
@@ -42,7 +46,12 @@ def _is_clusters(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(v, str) for v in value)
 
 
-LISTS = {"choice": _is_choice, "clusters": _is_clusters}
+LISTS = {
+    "choice": _is_choice,
+    "clusters": _is_clusters,
+    "updates": _is_choice,
+    "followers": _is_choice,
+}
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,7 @@ def read_run(folder: Path) -> Run:
 def read_frames(folder: Path) -> Frames:
     """The records of a run folder, one frame for each kind; a last line cut short is left out."""
     lines = _text(folder, "records.jsonl").splitlines()
+    lines += _text(folder, "dag.jsonl").splitlines() if (folder / "dag.jsonl").exists() else []
     kinds: dict[str, list[dict[str, Any]]] = {kind: [] for kind in COLUMNS}
     for record in _records(folder, lines):
         if record.get("kind") in kinds:

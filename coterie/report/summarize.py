@@ -30,6 +30,7 @@ PLAIN = (
     "settled",
     "first_settled_round",
     "adjusted_rand_index",
+    "models",
     "restarts",
     "train_seconds",
 )
@@ -97,6 +98,7 @@ class Result(Metrics):
     first_settled_round: int | None = None
     adjusted_rand_index: float | None = None
     settlement: str | None = None  # when it settled, or why it did not
+    models: int | None = None  # alive in the end, where there is a family of them
     restarts: int = 0
     abandoned: list[Abandoned] = []
     train_seconds: float | None = None

@@ -70,6 +70,7 @@ class Conversation:
         self.post = post
         self.box = Mailbox(len(roll.entries), bounds.window, bounds.ahead)
         self.begun = False
+        self.leaving = False
         self.life = 1  # a number that tells this process from earlier ones of the same peer
         self.rounds: tuple[int, ...] = ()  # that can be resumed here
         self.theirs: dict[int, tuple[int, ...]] = {}  # that can be resumed by who said hello
@@ -131,17 +132,25 @@ class Conversation:
         self.saying = Saying(message, frame, to, heard)
         if isinstance(message, Fetch):
             self.offers[self.place] = Offer(frame)
-        everyone = self.roll.everyone()
-        for peer in everyone:
+        for peer in self.roll.entries:
             self._reach(peer)
         if self.place[1] > 0:  # at the first superstep of a round, everybody was told already
-            self.announce(everyone - self.saying.reached)
+            self.announce(self.roll.everyone() - self.saying.reached)
         for asker in self.box.take(self.place, "ask"):
             self._answer(asker, self.place)
 
     def bye(self) -> None:
-        """Say goodbye to everybody."""
+        """Say goodbye to everybody; whoever asks from now on gets what there is."""
+        self.leaving = True
         self._tell("bye", self.roll.entries)
+        for (place, kind), asks in list(self.box.frames.items()):
+            for asker in asks if kind == "ask" else ():
+                self._answer(asker, place)
+
+    def owing(self) -> set[int]:
+        """Who may still ask for an offer of this peer."""
+        newest = max(self.offers, default=(-1, 0))
+        return {peer for peer in self.roll.company() if self.roll.comes(peer, newest)}
 
     def missing(self) -> set[int]:
         """From whom something may still come in this superstep."""
@@ -149,7 +158,7 @@ class Conversation:
             return set()
         if isinstance(self.saying.message, Fetch):
             open_ = self.saying.reached - self.saying.gone - self.box.senders(self.place, "offer")
-            return {peer for peer in open_ if self.roll.answers(peer)}
+            return {peer for peer in open_ if self.roll.serves(peer, self.place)}
         open_ = self.saying.sources - self.box.senders(self.place, "send")
         return {peer for peer in open_ if self.roll.comes(peer, self.place)}
 
@@ -194,15 +203,15 @@ class Conversation:
         self.post(to, data)
 
     def _reach(self, peer: int) -> None:
-        """Send a present peer what this superstep has for it, or ask it, once."""
+        """Send a peer that is there what this superstep has for it, or ask it, once."""
         saying = self.saying
         if saying is None or peer in saying.reached:
             return
         if isinstance(saying.message, Fetch):
-            if peer in saying.sources:
+            if peer in saying.sources and self.roll.serves(peer, self.place):
                 saying.reached.add(peer)
                 self._tell("ask", [peer])
-        elif peer in saying.to and saying.frame is not None:
+        elif peer in saying.to and saying.frame is not None and self.roll.present(peer):
             saying.reached.add(peer)
             self._post("send", peer, saying.frame, self.place)
 
@@ -256,7 +265,10 @@ class Conversation:
         self._release()
 
     def _take_bye(self, header: Header, data: bytes) -> None:
+        self.roll.move(header.sender, _place(header))
         self.roll.leave(header.sender)
+        if header.round > self.bounds.rounds:  # at the end there is nothing to answer any more
+            self.roll.give_up([header.sender])
         self._release()
 
     def _take_hello(self, header: Header, data: bytes) -> None:
@@ -276,7 +288,8 @@ class Conversation:
     def _take_ask(self, header: Header, data: bytes) -> None:
         self._moved(header)
         place = _place(header)
-        if place < self.place or (place == self.place and self.saying is not None):
+        over = place < self.place or (place == self.place and self.saying is not None)
+        if over or self.leaving:
             self._answer(header.sender, place)
         else:
             self._keep(header, data)

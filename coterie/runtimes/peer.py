@@ -31,7 +31,7 @@ from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabo
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
 from coterie.runtimes.roll import Place, Roll
-from coterie.runtimes.shelf import Moment, Shelf, first_round
+from coterie.runtimes.shelf import Moment, Shelf
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -164,6 +164,7 @@ class Peer:
         except Stopped:
             finished = self.talk.place[0] > self.plan.rounds
             await self._work(partial(self._save, len(self.recent)))
+            await self._serve()
         finally:
             await self._leave()
         personal = await self._work(partial(self.role.personal, self.state))
@@ -185,10 +186,7 @@ class Peer:
 
     async def _begin(self) -> None:
         """Take the state of the last checkpoint, and the round at which the others are."""
-        together = self.roll.everyone() <= set(self.talk.theirs)  # all of us are just starting
-        current = None if together else self.pace.current()
-        t = first_round(self.shelf.rounds(), list(self.talk.theirs.values()), current)
-        t = min(t, self.plan.rounds)
+        t = self.pace.first(self.shelf.rounds(), self.talk.theirs)
         found = await self._work(partial(self.shelf.load, t, self.state))
         found = found or Moment(0, self.state, 0, {})
         self.done, self.state, self.before = t, found.state, found.sent
@@ -204,7 +202,6 @@ class Peer:
         await self._follow()
         t = self.done
         self.heard, self.missed = set(), set()
-        self.talk.enter((t, 0))
         program = self.role.round(t, self.state)
         if program is None:
             await self._until(lambda: self.pace.at_work(t), self.plan.patience)
@@ -221,11 +218,13 @@ class Peer:
 
     async def _follow(self) -> None:
         """Neither alone, nor far behind the others, nor far ahead of them."""
+        self.talk.enter((self.done, 0))  # before any wait, or two might wait for each other
         await self._company()
         if (later := self.pace.jump(self.done)) > self.done:
             tell("skips rounds", {"peer": self.id, "from": self.done, "to": later})
             self.watch.skip(self.done, later)
             self.done = later
+            self.talk.enter((later, 0))
         await self._wait_for(lambda: self.pace.behind(self.done), self.plan.deadline)
 
     async def _company(self) -> None:
@@ -281,7 +280,11 @@ class Peer:
             missed=tuple(sorted(self.missed)),
             scores=scores,
             phase=phase,
+            lineage=self.role.lineage(self.state) if phase == "round" else None,
         )
+        for concern in self.role.concerns(self.state):
+            facts = {"peer": self.id, "round": self.done, "what": repr(concern)}
+            tell("ignored", facts, logging.WARNING)
         facts = {"peer": self.id, "round": self.done, "heard": report.heard, "bytes": self.sent}
         tell("round done", facts, logging.DEBUG)
         self.watch.round(report)
@@ -307,7 +310,6 @@ class Peer:
             return
         await self._follow()
         self.heard, self.missed = set(), set()
-        self.talk.enter((self.plan.rounds, 0))
         self.state = await self._drive(self.plan.rounds, last)
         await self._report("final", evaluated=True)
 
@@ -320,8 +322,15 @@ class Peer:
             late = await self._until(lambda: self.roll.behind(end), self.plan.deadline)
             self.roll.give_up(p for p in late if self.roll.entries[p].place == before.get(p))
 
-    async def _leave(self) -> None:
+    async def _serve(self) -> None:
+        """Whoever was stopped says so, and still answers those who are behind it."""
+        self.stopping = False
         self.talk.bye()
+        await self._until(self.talk.owing, self.plan.deadline)
+
+    async def _leave(self) -> None:
+        if not self.talk.leaving:
+            self.talk.bye()
         await self.post.flush(CLOSING)
 
     # waiting

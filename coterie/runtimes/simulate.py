@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coterie.core.algorithm import Algorithm
 from coterie.core.federated import Federated, server_of
+from coterie.core.lineage import Lineage
 from coterie.core.nodes import Nodes
 from coterie.runtimes import checkpoint
 from coterie.runtimes.kept import Kept
@@ -53,6 +54,10 @@ class Simulated(abc.ABC):
     @abc.abstractmethod
     def chosen(self) -> Tensor | None:
         """What every node chose last, where the algorithm's state has a `choice`."""
+
+    @abc.abstractmethod
+    def lineage(self) -> Lineage | None:
+        """The models that the last round brought forth, where the algorithm has a family."""
 
     @abc.abstractmethod
     def save(self, path: Path, note: dict[str, Any]) -> None:
@@ -115,6 +120,9 @@ class Simulation(Simulated):
         if not hasattr(self.states[0], "choice"):
             return None
         return torch.cat([state.choice for state in self.states])
+
+    def lineage(self) -> Lineage | None:
+        return self.algorithm.lineage(self.states[0])
 
     def save(self, path: Path, note: dict[str, Any]) -> None:
         checkpoint.save(path, self.states, self.exchange.sent, note)
@@ -184,6 +192,9 @@ class FederatedSimulation(Simulated):
         if not any("choice" in kept.slots for kept in self.kept):
             return None
         return torch.cat([kept.whole("choice", otherwise=-1) for kept in self.kept])
+
+    def lineage(self) -> None:
+        return None
 
     def tensors(self) -> dict[str, Tensor]:
         """What the clients keep, and the server's traffic."""

@@ -52,6 +52,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "first_settled_round": (int, type(None)),
     "adjusted_rand_index": (*NUMBER, type(None)),
     "settlement": (str, type(None)),
+    "models": (int, type(None)),
     "restarts": int,
     "abandoned": list,
     "train_seconds": NUMBER,

@@ -121,3 +121,16 @@ def test_a_limit_on_test_samples_takes_the_same_ones_for_all() -> None:
 def test_more_nodes_than_samples_are_refused() -> None:
     with pytest.raises(InputError, match="use fewer nodes or more data"):
         deal(dataset(train=5), [UPRIGHT], [Replica("9", 1, (9,))], Plan(Iid()))
+
+
+def test_a_node_may_be_tested_on_samples_of_its_own() -> None:
+    plan = Plan(Iid(), holdout=0.1, own_test=0.2)
+    held = deal(dataset(), [UPRIGHT, TURNED], [Replica("4:2", 3, (4, 2))], plan)
+    whole = deal(dataset(), [UPRIGHT, TURNED], [Replica("4:2", 3, (4, 2))], Plan(Iid(), 0.1))
+    for node in range(6):
+        parts = [owned(held, split, node) for split in ("train", "valid", "test")]
+        assert [len(part) for part in parts] == [14, 2, 4]
+        assert sorted(np.concatenate(parts)) == sorted(
+            np.concatenate([owned(whole, split, node) for split in ("train", "valid")])
+        )
+        assert set(parts[1]) == set(owned(whole, "valid", node))

@@ -18,6 +18,7 @@ from coterie.links.link import Link
 from coterie.links.loopback import Hub
 from coterie.runtimes.peer import Peer
 from coterie.runtimes.plan import Outcome, Plan, Watch
+from coterie.runtimes.roll import Place
 
 from ..world import World
 
@@ -34,7 +35,7 @@ class Averaging(Algorithm):
     pauses: dict[tuple[int, int], threading.Event] = field(default_factory=dict, hash=False)
 
     def start(self, nodes: Nodes) -> State:
-        return State(nodes.ids.double()[:, None].repeat(1, 3))
+        return State(nodes.ids.double()[:, None].repeat(1, nodes.layout.size))
 
     def round(self, t: int, state: State, nodes: Nodes) -> Program:
         pause = self.pauses.get((int(nodes.ids[0]), t))
@@ -58,6 +59,10 @@ class Clock:
         over = asyncio.get_running_loop().create_future()
         self.sleepers.append((seconds, over))
         await over
+
+    def waiting(self, seconds: float) -> int:
+        """How many sleep for this long."""
+        return sum(length == seconds and not over.done() for length, over in self.sleepers)
 
     def strike(self, seconds: float) -> None:
         """All who sleep for this long wake up."""
@@ -96,6 +101,7 @@ class Company:
     checkpoint_every: int = 1
     hub: Hub = field(default_factory=Hub)
     clock: Clock = field(default_factory=Clock)
+    peers: dict[int, Peer] = field(default_factory=dict)
     tasks: dict[int, asyncio.Task[Outcome]] = field(default_factory=dict)
 
     def plan(self, peer: int) -> Plan:
@@ -120,13 +126,42 @@ class Company:
 
     def start(self, peer: int, watch: Watch | None = None) -> Peer:
         """Start a peer."""
-        made = self.peer(peer, watch)
+        made = self.peers[peer] = self.peer(peer, watch)
         self.tasks[peer] = asyncio.create_task(made.run())
         return made
 
     def start_all(self) -> list[Peer]:
         """Start all peers."""
         return [self.start(peer) for peer in range(self.n)]
+
+    async def stuck(
+        self, place: Place, missing: set[int], *peers: Peer, at: Place | None = None
+    ) -> None:
+        """Until these peers, and nobody else, wait in this superstep for just these others.
+
+        Those are `at` a place, the same if it is not given, and everybody has heard so.
+        """
+
+        def waits(peer: Peer) -> bool:
+            return peer.talk.place == place and peer.talk.missing() == missing
+
+        def stands(peer: int) -> bool:
+            return peer not in self.peers or self.peers[peer].talk.place == (at or place)
+
+        await eventually(lambda: all(map(waits, peers)) and all(map(stands, missing)))
+        await eventually(lambda: self.clock.waiting(DEADLINE) == len(peers))
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Until nothing is on its way between those who can reach each other."""
+        for _ in range(9):  # what is taken from a queue is heard one step later
+            await eventually(self._quiet)
+            await asyncio.sleep(0)
+
+    def _quiet(self) -> bool:
+        ways = self.hub.ways
+        posted = any(any(peer.post.queues.values()) for peer in self.peers.values())
+        return not posted and not any(ways[way] for way in ways if self.hub.reaches(*way))
 
     async def outcomes(self) -> dict[int, Outcome]:
         """Wait for all that were started."""

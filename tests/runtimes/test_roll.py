@@ -20,6 +20,19 @@ def test_a_peer_is_present_from_its_first_announcement_until_it_leaves() -> None
     roll.leave(1)
     assert not roll.present(1)
     assert roll.expected() == set()
+    assert not roll.move(1, (5, 0))  # an answer that it still gave
+    assert not roll.present(1)
+    assert roll.greet(1, life=8)
+    assert roll.move(1, (5, 0)) and roll.present(1)
+
+
+def test_who_leaves_still_answers_those_behind_it() -> None:
+    roll = begun(3)
+    roll.leave(0)
+    assert roll.serves(0, (2, 0)) and roll.serves(0, (3, 0))
+    assert not roll.serves(0, (4, 0))
+    roll.give_up([0])
+    assert not roll.serves(0, (2, 0))
 
 
 def test_whoever_is_silent_for_some_ticks_is_away_until_it_is_heard() -> None:
@@ -61,11 +74,22 @@ def test_a_hello_of_a_new_life_means_that_the_peer_started_again() -> None:
     roll = begun(9)
     assert roll.greet(0, life=1)
     assert not roll.present(0)
+    assert roll.comes(0, (4, 0))  # it will begin where the others are
+    assert roll.behind(4) == roll.company() == set()
     assert not roll.greet(0, life=1)
     roll.move(0, (2, 0))
     assert roll.present(0) and roll.entries[0].place == (2, 0)
     assert not roll.greet(0, life=1)  # a late copy of the same hello
     assert roll.present(0)
+
+
+def test_a_peer_that_was_given_up_is_not_waited_for_because_it_says_hello() -> None:
+    roll = begun(9)
+    roll.give_up([0])
+    assert roll.greet(0, life=1)
+    assert not roll.comes(0, (9, 0))
+    roll.move(0, (9, 0))
+    assert roll.comes(0, (9, 0))
 
 
 def test_all_who_said_hello_are_present_when_the_run_begins() -> None:
