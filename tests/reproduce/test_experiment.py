@@ -102,8 +102,8 @@ def test_every_committed_experiment_names_what_exists(name):
 def test_every_committed_experiment_has_a_sane_size(name):
     for part in library.load(name).parts:
         config = part.config
-        assert 8 <= part.rows() <= 4096, part.name
-        assert 20 <= config.experiment.rounds <= 5000, part.name
+        assert 3 <= part.rows() <= 4096, part.name
+        assert 10 <= config.experiment.rounds <= 5000, part.name
         assert 1 <= len(config.experiment.seeds) <= 32, part.name
         assert config.experiment.rounds % config.evaluate.every == 0, part.name
         for table in config.algorithm:
