@@ -8,7 +8,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_FLAGS ?= -q --disable-pip-version-check
 
-.PHONY: setup demo test test-all lint bench clean
+.PHONY: setup servers demo test test-all lint bench clean
 
 setup: $(VENV)/.installed
 
@@ -18,6 +18,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
 	touch $@
 
+servers:
+	sh tests/install_servers.sh
+
 demo: setup
 	$(BIN)/coterie run
 
@@ -26,11 +29,11 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: lint
+test: lint servers
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 	$(BIN)/python tests/run_examples.py
 
-test-all: lint
+test-all: lint servers
 	$(BIN)/python -m pytest -n 2
 	$(BIN)/python tests/run_examples.py
 
@@ -38,6 +41,7 @@ bench: setup
 	$(BIN)/python benchmarks/round_speed.py
 	$(BIN)/python benchmarks/thousand_nodes.py
 	$(BIN)/python benchmarks/engine_choice.py
+	$(BIN)/python benchmarks/link_speed.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

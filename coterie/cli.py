@@ -1,21 +1,22 @@
-"""The command line: run, compare, report, list, data."""
+"""The command line: run, compare, reproduce, report, list, data, keys, dag."""
 
 from __future__ import annotations
 
+import math
 import shlex
-import signal
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import Progress
 
 from coterie import config as configuration
+from coterie import peer_commands
 from coterie.config import AlgorithmTable, Config
+from coterie.dag_command import dag
+from coterie.display import Display, console, print_results, say
 from coterie.errors import InputError, unknown
 from coterie.keys_command import keys_app
 
@@ -28,7 +29,8 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets on this machine.")
 app.add_typer(data_app, name="data")
 app.add_typer(keys_app, name="keys")
-console = Console()
+for command in (dag, peer_commands.peer, peer_commands.launch, peer_commands.status):
+    app.command()(command)
 KINDS = (  # of names, known without importing what registers them
     *("algorithms", "datasets", "models", "graphs", "shifts", "partitions"),
     *("optimizers", "objectives"),
@@ -50,13 +52,8 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        _say(f"error: {error}", Console(stderr=True), style="bold red")
+        say(f"error: {error}", Console(stderr=True), style="bold red")
         sys.exit(2)
-
-
-def _say(text: str, console: Console = console, style: str = "") -> None:
-    """A line as it is, never broken: names and commands in it can be copied."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -127,136 +124,43 @@ def _execute(config: Config, out: Path | None, device: str, resume: bool) -> Non
     if resume and out is None:
         raise InputError("--resume needs --out, the folder of the run to go on with")
     folder = out or new_folder(config.experiment.name)
-    with _Display() as display:
+    with Display() as display:
         try:
             summary = carry_out(config, folder, device, resume, display.watch())
         except Stopped:
             summary = None
     if summary is None:
-        _say(f"stopped; go on with: coterie run --out {shlex.quote(str(folder))} --resume")
+        say(f"stopped; go on with: coterie run --out {shlex.quote(str(folder))} --resume")
         raise typer.Exit(130)
-    _print_results(summary)
-    _say(f"report: {write_report([folder])}")
+    print_results(summary)
+    say(f"report: {write_report([folder])}")
 
 
-class _Display:
-    """Round, accuracy per cluster and time left, as a bar or, in a log, as a line per evaluation.
+@app.command()
+def reproduce(
+    name: Annotated[
+        str, typer.Argument(help="An experiment, or the path of its file; none: list them.")
+    ] = "",
+    listed: Annotated[bool, typer.Option("--list", help="List experiments, or parts.")] = False,
+    fraction: Annotated[float, typer.Option(help="Run this share of the rounds.")] = 1.0,
+    seeds: Annotated[int, typer.Option(help="Number of seeds; 0: the experiment's own.")] = 0,
+    only: Annotated[list[str] | None, typer.Option(help="Run this part (repeatable).")] = None,
+    minutes: Annotated[float, typer.Option(help="Stop, saved, after so long.")] = math.inf,
+    out: Annotated[Path, typer.Option(help="Folder of the run folders.")] = Path("runs/reproduce"),
+    device: Device = "auto",
+) -> None:
+    """Redo a table or figure of a paper: ours beside the paper's; what is done is kept."""
+    from coterie.reproduce import command
+    from coterie.reproduce.experiment import Scale
 
-    Ctrl-C asks for a stop after the round.
-    """
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.task: TaskID | None = None
-        self.rounds, self.first, self.done, self.name = 0, 0, 0, ""
-        self.started = time.monotonic()
-        self.progress = Progress(
-            TextColumn("{task.description:<14}"),
-            BarColumn(bar_width=24),
-            TextColumn("round {task.completed}/{task.total}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[accuracy]}"),
-            console=console,
-        )
-
-    def __enter__(self) -> _Display:
-        self.before = signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.task is not None:
-            self.progress.stop()
-        signal.signal(signal.SIGINT, self.before)
-
-    def _ask(self, *signal_and_frame: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        self.progress.console.print("stopping after this round (again: at once)")
-
-    def watch(self) -> Any:
-        """The callbacks for the run."""
-        from coterie.part import Watch
-
-        return Watch(
-            plan=_say,
-            part=self._part,
-            round=self._round,
-            accuracy=self._accuracy,
-            stop=lambda: self.asked,
-        )
-
-    def _part(self, name: str, done: int, rounds: int) -> None:
-        self.name, self.first, self.done, self.rounds = name, done, done, rounds
-        self.started = time.monotonic()
-        if console.is_terminal:
-            self.progress.start()
-            self.task = self.progress.add_task(name, total=rounds, completed=done, accuracy="")
-
-    def _round(self, done: int) -> None:
-        self.done = done
-        if self.task is not None:
-            self.progress.update(self.task, completed=done)
-
-    def _accuracy(self, clusters: dict[str, float]) -> None:
-        shown = "  ".join(f"{name} {value:.1f}" for name, value in clusters.items())
-        if self.task is not None:
-            self.progress.update(self.task, accuracy=shown)
-        else:
-            done = min(self.done + 1, self.rounds)  # an evaluation belongs to the round it follows
-            spent = (time.monotonic() - self.started) / max(done - self.first, 1)
-            left = f"{spent * (self.rounds - done):.0f} s left"
-            _say(f"{self.name}: round {done}/{self.rounds}  {shown}  {left}")
-
-
-def _print_results(summary: dict[str, Any]) -> None:
-    """The results in 80 columns; report.html and tables/ have the rest."""
-    marks = {r["label"]: " (knows the clusters)" if r["oracle"] else "" for r in summary["results"]}
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    shown = _columns(summary)
-    for number, name in enumerate(["algorithm", "nodes", *shown]):
-        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
-    for label in summary["order"]:
-        for scenario, values in summary["aggregate"].get(label, {}).items():
-            cells = [_cell(name, values.get(key)) for name, key in shown.items()]
-            table.add_row(label + marks[label], scenario, *cells)
-    console.print()
-    console.print(table)
-    seeds = len({result["seed"] for result in summary["results"]})
-    text = f"mean ± population standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
-    console.print(text, style="dim", highlight=False)
-
-
-def _columns(summary: dict[str, Any]) -> dict[str, str]:
-    """The columns of the printed table: shown name -> key of the aggregate."""
-    accuracy = any(result["accuracy"] for result in summary["results"])
-    kind = "accuracy" if accuracy else "mse"
-    unit = " %" if accuracy else ""
-    columns = {name + unit: f"{kind}:{name}" for name in summary["clusters"]}
-    columns["all" + unit] = f"{kind}_all"
-    if accuracy:
-        columns |= {"fair %": "fair_accuracy", "odds": "equalized_odds"}
-    if any(result["settled"] is not None for result in summary["results"]):
-        columns["settled"] = "settled"
-    return columns | {"sent": "bytes_per_node"}
-
-
-def _cell(name: str, value: dict[str, Any] | None) -> str:
-    from coterie.metrics.traffic import format_bytes
-
-    if value is None or value["mean"] is None:
-        return "–"
-    mean = value["mean"]
-    if name == "sent":
-        return format_bytes(mean)
-    if name == "settled":
-        return f"{mean:.0%}"
-    if name == "odds":
-        return f"{mean:.3f}"
-    if "%" not in name:
-        return f"{mean:.4g}"
-    spread = name not in ("all %", "fair %") and value.get("ci95") is not None
-    return f"{mean:.1f}±{value['std']:.1f}" if spread else f"{mean:.1f}"
+    scale = Scale(fraction, seeds)
+    order = command.Order(name, scale, only or (), out, device, minutes)
+    if not name:
+        command.list_experiments()
+    elif listed:
+        command.list_parts(order)
+    elif not command.reproduce(order):
+        raise typer.Exit(130)
 
 
 @app.command()
@@ -267,7 +171,7 @@ def report(
     """Write report.html and tables from run folders alone."""
     from coterie.report.page import write_report
 
-    _say(f"report: {write_report(folders, out)}")
+    say(f"report: {write_report(folders, out)}")
 
 
 @app.command(name="list")
@@ -299,10 +203,10 @@ def _registries() -> dict[str, Any]:
 def _print_registry(registry: Any, options: bool) -> None:
     for entry in registry.entries.values():
         mark = " (knows the clusters)" if entry.oracle else ""
-        _say(f"  {entry.name:<16} {entry.doc}{mark}")
+        say(f"  {entry.name:<16} {entry.doc}{mark}")
         for option in entry.options() if options else []:
             text = f"      {option.name} = {option.default!r}"
-            _say(f"{text:<34} {option.doc}", style="dim")
+            say(f"{text:<34} {option.doc}", style="dim")
 
 
 @data_app.command("list")
@@ -313,7 +217,7 @@ def data_list() -> None:
     for entry in data.available():
         place = str(entry.found) if entry.found else entry.how
         mark = "yes" if entry.ready else "no"
-        _say(f"{entry.name:<16} {mark:<4} {place}")
+        say(f"{entry.name:<16} {mark:<4} {place}")
 
 
 @data_app.command("get")
@@ -330,4 +234,4 @@ def data_get(
             progress.update(task, completed=done, total=total)
 
         where = data.get(name, progress=advance)
-    _say(f"{name}: {where}")
+    say(f"{name}: {where}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomli_w
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -23,6 +24,7 @@ from pydantic import (
 
 from coterie.changes import apply_change
 from coterie.errors import InputError, unknown
+from coterie.tables import PeerTable, Runtime, Section, Tracking, check_ids, without_peers
 
 
 def import_path(value: Any) -> Any:
@@ -48,12 +50,6 @@ def _named(value: Any) -> Any:
 
 
 Spec = Annotated[str | dict[str, Any], BeforeValidator(_named)]  # options beside the name
-
-
-class Section(BaseModel):
-    """A table of the configuration in which unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Experiment(Section):
@@ -83,7 +79,7 @@ class ClusterTable(Section):
 
     name: str
     nodes: int = Field(default=0, ge=0)
-    shifts: list[Spec] = []
+    shifts: list[Spec] = Field(default=[])
 
 
 class Data(Section):
@@ -97,9 +93,13 @@ class Data(Section):
         ],
         min_length=1,
     )
-    ratios: list[str] = []  # scenarios: nodes of each cluster, such as "30:2"; replaces `nodes`
+    ratios: list[str] = Field(default=[])  # scenarios such as "30:2", instead of `nodes`
     partition: Spec = "iid"
     holdout: float = Field(default=0.1, ge=0, lt=1)  # of each node's samples, for validation
+    test: float = Field(default=0, ge=0, lt=1)  # of its samples, for its tests; 0: the test split
+    own: bool = False  # real peers: the source holds this peer's samples alone, nothing is dealt
+    classes: int = Field(default=0, ge=0)  # of own samples, where a peer may lack some; 0: counted
+    shape: list[int] = Field(default=[])  # of a sample, for a server that has none
 
     @model_validator(mode="after")
     def _counts(self) -> Data:
@@ -107,6 +107,8 @@ class Data(Section):
             raise ValueError("clusters need different names")
         if len(set(self.ratios)) != len(self.ratios):
             raise ValueError(f"ratios need to be different, got {self.ratios}")
+        if self.holdout + self.test >= 1:
+            raise ValueError(f"holdout {self.holdout:g} and test {self.test:g} leave nothing")
         for counts in self.scenarios().values():
             if sum(counts) < 1:
                 raise ValueError("there are no nodes; give each cluster `nodes`, or `ratios`")
@@ -182,17 +184,11 @@ class Evaluate(Section):
 
     every: int = Field(default=10, ge=1)  # rounds
     samples: int = Field(default=0, ge=0)  # test samples of a cluster; 0: all
+    unseen_clients: float = Field(default=0.0, ge=0, lt=1)  # share of nodes kept from training
+    heads: bool = False  # record the train loss of every head, by cluster
     alpha: float = Field(default=2 / 3, ge=0, le=1)  # of fair accuracy
-
-
-class Runtime(Section):
-    """How the run is carried out."""
-
-    engine: Literal["simulate"] = "simulate"
-    link: Literal["direct", "memory"] = "direct"  # memory: one block a node, real frames
-    path: Literal["auto", "loop", "stacked", "fused"] = "auto"  # how rows train
-    models: bool = True  # write every node's personal model
-    checkpoint_every: int = Field(default=0, ge=0)  # rounds; 0: at every evaluation
+    restart: int = Field(default=0, ge=0)  # round after which unsettled runs start again; 0: never
+    restarts: int = Field(default=3, ge=1)  # at most, of one run
 
 
 class Config(Section):
@@ -207,6 +203,8 @@ class Config(Section):
     )
     evaluate: Evaluate = Evaluate()
     runtime: Runtime = Runtime()
+    tracking: Tracking = Tracking()
+    peers: Annotated[list[PeerTable], AfterValidator(check_ids)] = Field(default=[])
 
     if TYPE_CHECKING:  # tables may be given as plain dicts
 
@@ -227,6 +225,20 @@ class Config(Section):
                 raise ValueError(f"the label {label!r} cannot be part of a file name")
         return self
 
+    @model_validator(mode="after")
+    def _early(self) -> Config:
+        if self.evaluate.restart >= self.experiment.rounds:
+            raise ValueError(
+                f"evaluate.restart: expected a round before the last, {self.experiment.rounds}, "
+                f"got {self.evaluate.restart}"
+            )
+        if self.evaluate.restart and self.runtime.engine == "peer":
+            raise ValueError(
+                "evaluate.restart: real peers do not know the true clusters that would decide; "
+                "use 0, or simulate"
+            )
+        return self
+
     @model_validator(mode="wrap")  # the last one, so that it sees the errors of all
     @classmethod
     def _explained(
@@ -235,7 +247,7 @@ class Config(Section):
         try:
             return check(value)
         except ValidationError as error:
-            raise InputError(_explain(cls, error, (info.context or {}).get("where", ""))) from None
+            raise InputError(explain(cls, error, (info.context or {}).get("where", ""))) from None
 
     @staticmethod
     def label(table: AlgorithmTable) -> str:
@@ -252,11 +264,11 @@ class Config(Section):
             return Train.model_validate(merged)
         except ValidationError as error:
             where = f"algorithm.{self.label(table)}.train"
-            raise InputError(_explain(Train, error, where)) from None
+            raise InputError(explain(Train, error, where)) from None
 
     def to_toml(self) -> str:
         """The resolved configuration; loading it gives this configuration again."""
-        return tomli_w.dumps(self.model_dump(exclude_none=True))
+        return tomli_w.dumps(without_peers(self.model_dump(exclude_none=True), Config))
 
 
 def _table(entry: Any) -> Any:
@@ -328,7 +340,7 @@ def _lists() -> dict[str, Any]:
     return {"algorithm": whole["algorithm"], "clusters": whole["data"]["clusters"]}
 
 
-def _explain(kind: type[BaseModel], error: ValidationError, where: str) -> str:
+def explain(kind: type[BaseModel], error: ValidationError, where: str) -> str:
     """The first problem in one line: where, what was wrong, what was got, what to do."""
     first = error.errors()[0]
     path = ".".join(str(part) for part in first["loc"])

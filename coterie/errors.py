@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class InputError(Exception):
@@ -16,3 +17,12 @@ def unknown(kind: str, got: str, known: Iterable[str], hint: str = "") -> InputE
     close = difflib.get_close_matches(got, names, n=1)
     advice = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
     return InputError(f"unknown {kind} {got!r}; {advice}" + (f" ({hint})" if hint else ""))
+
+
+@contextmanager
+def at(where: str) -> Iterator[None]:
+    """Errors inside say to which key of the configuration they belong."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error.__cause__

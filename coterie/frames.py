@@ -18,8 +18,10 @@ def results(summary: Mapping[str, Any]) -> pd.DataFrame:
 
 def _row(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result without the tables in it: those by cluster become columns."""
-    left_out = ("accuracy", "mse", "before_all_reduce")
+    left_out = ("accuracy", "mse", "before_all_reduce", "unseen")
     row = {key: value for key, value in result.items() if key not in left_out}
+    for key in ("accuracy_all", "mse_all"):
+        row[f"unseen_{key}"] = (result.get("unseen") or {}).get(key)
     for key in ("accuracy", "mse"):
         row |= {f"{key}:{name}": value for name, value in (result[key] or {}).items()}
     return row

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
 
 from coterie.config import Config
 from coterie.core.algorithm import Algorithm
+from coterie.core.engine import Scores
 from coterie.core.federated import Federated
+from coterie.core.judging import Judge
 from coterie.core.nodes import Nodes
 from coterie.data.holdings import Replica
+from coterie.family import alive, family_records
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
+from coterie.metrics.records import overall, records
+from coterie.personal import write_models
 from coterie.runtimes import checkpoint
+from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
 from coterie.runtimes.lockstep import DirectExchange, FrameExchange
 from coterie.runtimes.simulate import Simulated, simulation_of
@@ -50,7 +55,7 @@ class Part:
     """One algorithm on one stack."""
 
     name: str  # of its files
-    label: str
+    label: str  # of the replicas that have none of their own
     algorithm_name: str
     oracle: bool
     algorithm: Algorithm
@@ -58,18 +63,9 @@ class Part:
     replicas: tuple[Replica, ...]
     clusters: tuple[tuple[str, ...], ...]  # per replica, the true cluster of every node
     parity_reasons: tuple[str | None, ...]  # per replica, why clusters cannot be compared
-
-    def plan(self) -> str:
-        """What is stacked, and about how much memory that takes."""
-        replicas, rows = len(self.replicas), len(self.nodes)
-        stack = (
-            f"{replicas} x {self.nodes.n} nodes = {rows} rows" if replicas > 1 else f"{rows} nodes"
-        )
-        if isinstance(self.algorithm, Federated):
-            rows = replicas * self.algorithm.cohort().size(self.nodes.n)
-            stack += f", of which {rows} train in a round"
-        size = self.nodes.population.engine.memory(rows) / 2**30
-        return f"plan: {self.name}: {stack}, about {max(size, 0.01):.2f} GiB"
+    abandoned: tuple[tuple[Metrics, ...], ...] = ()  # per replica, starts that did not settle
+    newcomers: Nodes | None = None  # nodes that do not train
+    newcomer_clusters: tuple[tuple[str, ...], ...] = ()  # as `clusters`
 
 
 class PartRun:
@@ -81,10 +77,11 @@ class PartRun:
         self.out = out
         self.watch = watch
         self.rounds = config.experiment.rounds
-        self.simulation = _simulation(config, part)
+        self.simulation = make_simulation(config, part)
         self.journal = Journal(self._file("jsonl"))
         self.metrics: list[Metrics] = []  # latest, one per replica
         self.before: list[Metrics] | None = None  # before the final all-reduce
+        self.unseen: list[Metrics | None] = [None] * len(part.replicas)  # of newcomers, latest
         self.choices: list[NDArray[np.int64]] | None = None  # latest written, one per replica
         self.pending: list[tuple[int, torch.Tensor]] = []  # choices not yet fetched from the device
         self.seconds = 0.0
@@ -100,16 +97,20 @@ class PartRun:
             return finished
         first = self._begin()
         self.watch.part(self.part.name, first, self.rounds)
+        with drawing_ahead(self.part.nodes.population, self.rounds):
+            self._rounds(first)
+        results = self._end()
+        done = {"rounds": self.rounds, "results": results}
+        checkpoint.write_atomically(self._file("done.json"), json.dumps(done, indent=1).encode())
+        return results
+
+    def _rounds(self, first: int) -> None:
         for t in range(first, self.rounds):
             self._round(t)
             if self.watch.stop() and t + 1 < self.rounds:
                 self._save(t + 1)
                 self._evaluate(t + 1, "round")  # after the checkpoint: a resumed run forgets it
                 raise Stopped(self._results(t + 1))
-        results = self._end()
-        done = {"rounds": self.rounds, "results": results}
-        checkpoint.write_atomically(self._file("done.json"), json.dumps(done, indent=1).encode())
-        return results
 
     def _finished(self) -> list[Metrics] | None:
         """The results of a part that is done."""
@@ -129,7 +130,7 @@ class PartRun:
         self.simulation.load(path)
         self.journal.cut(note["records"])
         self.seconds = note["seconds"]
-        self.metrics = note["metrics"]
+        self.metrics, self.unseen = note["metrics"], note.get("unseen", self.unseen)
         chosen = self.simulation.chosen()
         self.choices = None if chosen is None else self._by_replica(chosen)
         return int(note["round"])
@@ -139,6 +140,8 @@ class PartRun:
         self.simulation.round(t)
         done = t + 1
         self._note_choices(done)
+        where = [self._where(replica) for replica in self.part.replicas]
+        self.journal.append(family_records(self.simulation.lineage(), done, where))
         if done % self.config.evaluate.every == 0:
             self._evaluate(done, "round")
         self.seconds += time.perf_counter() - started
@@ -159,7 +162,7 @@ class PartRun:
             self.simulation.exchange.sent = sent  # an all-reduce is not training traffic
         self.seconds += time.perf_counter() - started
         if self.config.runtime.models:
-            self._write_models()
+            write_models(self.simulation.personal(), self._model_file)
         return self._results(self.rounds)
 
     def _save(self, done: int) -> None:
@@ -169,11 +172,13 @@ class PartRun:
             "records": self.journal.sync(),
             "seconds": self.seconds,
             "metrics": self.metrics,
+            "unseen": self.unseen,
         }
         self.simulation.save(self._file("safetensors"), note)
 
     def _where(self, replica: Replica) -> dict[str, Any]:
-        return {"label": self.part.label, "scenario": replica.scenario, "seed": replica.seed}
+        label = replica.label or self.part.label
+        return {"label": label, "scenario": replica.scenario, "seed": replica.seed}
 
     def _population(self) -> list[Metrics]:
         return [
@@ -212,25 +217,63 @@ class PartRun:
     def _evaluate(self, done: int, phase: str) -> None:
         """Test every node's personal model, record it, and keep the metrics."""
         self._write_choices()
-        scores = [nodes.test(models) for nodes, models in self.simulation.personal()]
+        judge = Judge(self.part.nodes.population.engine)
+        scores = [nodes.test(models, judge) for nodes, models in self.simulation.personal()]
         n = self.part.nodes.n
-        loss = torch.cat([s.loss for s in scores]).double().cpu().numpy().reshape(-1, n)
-        matrices = [s.confusion for s in scores if s.confusion is not None]
-        confusion = torch.cat(matrices).cpu().numpy() if matrices else None
         sent = self.simulation.exchange.sent.numpy().reshape(-1, n)
         self.metrics = []
-        for number, replica in enumerate(self.part.replicas):
-            mine = None if confusion is None else confusion[number * n : (number + 1) * n]
+        for number, (loss, confusion) in enumerate(_by_replica(scores, n)):
             names = list(self.part.clusters[number])
-            comparable = self.part.parity_reasons[number] is None
-            metrics = evaluate(mine, loss[number], names, self.config.evaluate.alpha, comparable)
+            metrics = self._measure(number, loss, confusion, names)
             self.metrics.append(metrics)
-            where = {**self._where(replica), "round": done, "phase": phase}
-            accuracies = np.full(n, np.nan) if mine is None else per_node(mine)
-            self.journal.append(
-                _records(where, metrics, names, accuracies, loss[number], sent[number])
-            )
+            accuracies = np.full(n, np.nan) if confusion is None else per_node(confusion)
+            where = self._when(number, done, phase)
+            self.journal.append(records(where, metrics, names, accuracies, loss, sent[number]))
+        self._welcome(done, phase)
+        if self.config.evaluate.heads:
+            self._note_heads(done, phase)
         self.watch.accuracy(self._mean_by_cluster())
+
+    def _welcome(self, done: int, phase: str) -> None:
+        """Test the models that newcomers would get, record it, and keep the metrics."""
+        newcomers = self.part.newcomers
+        if newcomers is None:
+            return
+        scores, judge = [], Judge(newcomers.population.engine)
+        for nodes, models in self.simulation.adopted(self.part.nodes, newcomers):
+            if models is None:
+                return
+            scores.append(nodes.test(models, judge))
+        for number, (loss, confusion) in enumerate(_by_replica(scores, newcomers.n)):
+            names = list(self.part.newcomer_clusters[number])
+            metrics = self._measure(number, loss, confusion, names)
+            self.unseen[number] = metrics
+            where = self._when(number, done, phase)
+            self.journal.append([{"kind": "unseen", **where, **overall(metrics, loss)}])
+
+    def _measure(
+        self,
+        number: int,
+        loss: NDArray[np.float64],
+        confusion: NDArray[np.int64] | None,
+        names: list[str],
+    ) -> Metrics:
+        comparable = self.part.parity_reasons[number] is None
+        return evaluate(confusion, loss, names, self.config.evaluate.alpha, comparable)
+
+    def _when(self, number: int, done: int, phase: str) -> dict[str, Any]:
+        return {**self._where(self.part.replicas[number]), "round": done, "phase": phase}
+
+    def _note_heads(self, done: int, phase: str) -> None:
+        """Record how well every head does on the train data of each cluster's nodes."""
+        losses = self.simulation.head_losses()
+        if losses is None:
+            return
+        n, rows = self.part.nodes.n, losses.double().cpu().numpy()
+        for number in range(len(self.part.replicas)):
+            where = self._when(number, done, phase)
+            names = list(self.part.clusters[number])
+            self.journal.append(_head_records(where, rows[number * n : (number + 1) * n], names))
 
     def _mean_by_cluster(self) -> dict[str, float]:
         """The mean of the latest metrics over replicas."""
@@ -251,6 +294,7 @@ class PartRun:
         part, replica = self.part, self.part.replicas[number]
         sent = self.simulation.exchange.sent.reshape(-1, part.nodes.n)[number]
         metrics = self.metrics[number]
+        abandoned = list(part.abandoned[number]) if part.abandoned else []
         return {
             **self._where(replica),
             "algorithm": part.algorithm_name,
@@ -262,9 +306,13 @@ class PartRun:
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
             **self._settlement(number, done, history),
+            "models": alive(self.simulation.lineage(), number),
+            "restarts": len(abandoned),
+            "abandoned": abandoned,
             "train_seconds": self.seconds / len(part.replicas),
             "parity_reason": part.parity_reasons[number],
             "before_all_reduce": None if self.before is None else self.before[number],
+            "unseen": self.unseen[number],
         }
 
     def _server_bytes(self, number: int) -> float | None:
@@ -275,69 +323,55 @@ class PartRun:
 
     def _settlement(self, number: int, done: int, history: list[Metrics]) -> Metrics:
         """Whether and when the choices settled, and how well they match the clusters."""
-        if self.choices is None:
-            return {"settled": None, "first_settled_round": None, "adjusted_rand_index": None}
-        names, choice = self.part.clusters[number], self.choices[number]
-        spare = getattr(self.part.algorithm, "heads", 0) > len(set(names))
-        judge = settlement.unshared if spare else settlement.settled
-        mine = {**self._where(self.part.replicas[number])}
+        mine = self._where(self.part.replicas[number])
         changes = [r for r in history if mine.items() <= r.items() and r["round"] <= done]
-        first = settlement.first_settled_round([r["choice"] for r in changes], names, judge)
-        return {
-            "settled": judge(choice, names),
-            "first_settled_round": None if first is None else changes[first]["round"],
-            "adjusted_rand_index": settlement.adjusted_rand_index(choice, names),
-        }
+        return settlement.verdict(
+            [r["choice"] for r in changes],
+            [r["round"] for r in changes],
+            self.part.clusters[number],
+            options_of(self.part.algorithm),
+        )
 
-    def _write_models(self) -> None:
-        """Every node's personal model as a file of named tensors."""
-        n, layout = self.part.nodes.n, self.part.nodes.layout
-        for nodes, models in self.simulation.personal():
-            for key, row in zip(nodes.key.tolist(), models.cpu(), strict=True):
-                replica = self.part.replicas[key // n]
-                scenario = replica.scenario.replace(":", "-")
-                folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
-                named = {name: value.contiguous() for name, value in layout.unflatten(row).items()}
-                checkpoint.write_atomically(
-                    folder / f"node-{key % n}.safetensors", safetensors.torch.save(named)
-                )
+    def _model_file(self, key: int) -> Path:
+        replica, n = self.part.replicas[key // self.part.nodes.n], self.part.nodes.n
+        scenario = replica.scenario.replace(":", "-")
+        label = replica.label or self.part.label
+        folder = self.out / "models" / label / scenario / f"seed-{replica.seed}"
+        return folder / f"node-{key % n}.safetensors"
 
 
-def _simulation(config: Config, part: Part) -> Simulated:
+def make_simulation(config: Config, part: Part) -> Simulated:
+    """The population of a part, ready to start."""
     n = part.nodes.n
-    if config.runtime.link == "direct":
+    if config.runtime.link != "memory":
         exchange = DirectExchange(n, len(part.replicas))
         return simulation_of(part.algorithm, [part.nodes], exchange)
     blocks = [part.nodes[row] for row in torch.arange(n).split(1)]
     return simulation_of(part.algorithm, blocks, FrameExchange(n))
 
 
-def _records(
-    where: dict[str, Any],
-    metrics: Metrics,
-    names: list[str],
-    accuracy: NDArray[np.float64],
-    loss: NDArray[np.float64],
-    sent: NDArray[np.int64],
-) -> list[Metrics]:
-    """The records of one evaluation of one replica: overall, by cluster, by node."""
-    cluster = np.array(names)
-    values = {"accuracy": accuracy, "loss": loss, "bytes": sent}
-    overall = {k: v for k, v in metrics.items() if not isinstance(v, dict)}
-    overall |= {"accuracy": metrics["accuracy_all"], "loss": _mean(loss), "bytes": _mean(sent)}
-    records = [{"kind": "overall", **where, **overall}]
+def options_of(algorithm: Algorithm) -> int:
+    """Among how many heads or models the nodes of an algorithm choose; 0: they do not."""
+    return int(getattr(algorithm, "heads", 0) or getattr(algorithm, "models", 0))
+
+
+def _by_replica(
+    scores: list[Scores], n: int
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64] | None]]:
+    """Losses and confusions of each replica's n nodes."""
+    losses = torch.cat([s.loss for s in scores]).double().cpu().numpy().reshape(-1, n)
+    matrices = [s.confusion for s in scores if s.confusion is not None]
+    counts = torch.cat(matrices).cpu().numpy() if matrices else None
+    for number, loss in enumerate(losses):
+        yield loss, None if counts is None else counts[number * n : (number + 1) * n]
+
+
+def _head_records(
+    where: dict[str, Any], losses: NDArray[np.float64], names: list[str]
+) -> Iterator[Metrics]:
+    """The train loss of every head `[nodes, k]`: mean and deviation over each cluster's nodes."""
     for name in dict.fromkeys(names):
-        here = cluster == name
-        means = {key: _mean(value[here]) for key, value in values.items()}
-        records.append(
-            {"kind": "cluster", **where, "cluster": name, "nodes": int(here.sum()), **means}
-        )
-    for node, name in enumerate(names):
-        mine = {key: value[node] for key, value in values.items()}
-        records.append({"kind": "node", **where, "node": node, "cluster": name, **mine})
-    return [plain(record) for record in records]
-
-
-def _mean(values: NDArray[Any]) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
+        here = losses[np.array(names) == name]
+        for head, column in enumerate(here.T):
+            measured = {"loss": column.mean(), "std": column.std()}
+            yield plain({"kind": "head", **where, "cluster": name, "head": head, **measured})

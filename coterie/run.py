@@ -1,16 +1,14 @@
 """From a configuration to a run folder: data, model, algorithm, runtime, records. Read this first.
 
-A run has one part per algorithm: all its seeds and scenarios stacked as replicas of one block. A
-finished part is never computed again; an unfinished one goes on from its checkpoint.
+A run has one part per algorithm: all its seeds, scenarios and learning rates stacked as replicas of
+one block, or several parts where memory is short (`stacking.py`). A finished part is never computed
+again; an unfinished one goes on from its checkpoint.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,56 +16,24 @@ import torch
 
 import coterie.algorithms  # noqa: F401  (registers the algorithms)
 from coterie import config as configuration
-from coterie import data
-from coterie.config import AlgorithmTable, ClusterTable, Config, Train
+from coterie import data, stacking
+from coterie.block import Setup, Stack, keep_unseen, make_nodes, part_ways
+from coterie.config import AlgorithmTable, ClusterTable, Config
 from coterie.core.algorithm import Algorithm, algorithms
 from coterie.core.federated import Federated, server_of
-from coterie.core.nodes import LocalWork, Nodes, Population
-from coterie.core.samples import Samples
-from coterie.data.holdings import Cluster, Holdings, Plan, Replica, deal
+from coterie.core.nodes import LocalWork, Nodes
+from coterie.data.holdings import Cluster, Plan, Replica, deal
 from coterie.environment import describe_environment
 from coterie.errors import InputError
-from coterie.models import Shape, build_model
+from coterie.errors import at as _at
+from coterie.family import without_family
+from coterie.models import check_model
 from coterie.part import Part, PartRun, Stopped, Watch
 from coterie.report.summarize import aggregate
+from coterie.restarts import screened
 from coterie.runtimes.checkpoint import write_atomically
-from coterie.training import TrainingSettings, make_engine, objectives, optimizers
-
-
-@dataclass(frozen=True)
-class Stack:
-    """Replicas of equal size that run together, and what their nodes own."""
-
-    n: int
-    replicas: tuple[Replica, ...]
-    holdings: Holdings
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What all parts of a run have in common."""
-
-    config: Config
-    dataset: data.Dataset
-    clusters: tuple[Cluster, ...]
-    stacks: tuple[Stack, ...]
-    device: torch.device
-
-    def parity_reason(self, replica: Replica) -> str | None:
-        """Why predictions of different clusters cannot be compared, where they cannot."""
-        used = [self.clusters[c] for c, nodes in enumerate(replica.counts) if nodes]
-        if len(used) < 2:
-            return "there is only one cluster"
-        if any(shift.changes_labels for cluster in used for shift in cluster.shifts):
-            return "clusters have different labels, so their predictions should differ"
-        return None
-
-    def clusters_by_size(self) -> list[str]:
-        """The names of the clusters, the largest first."""
-        counts = [replica.counts for stack in self.stacks for replica in stack.replicas]
-        sizes = [sum(column) for column in zip(*counts, strict=True)]
-        ranked = sorted(range(len(sizes)), key=lambda c: -sizes[c])
-        return [self.clusters[c].name for c in ranked]
+from coterie.tracking.choose import tracker_of
+from coterie.training import optimizers
 
 
 def run(
@@ -81,16 +47,36 @@ def run(
 
     The folder is by default runs/NAME, or runs/NAME-2 and so on where that exists.
     """
+    _check_simulated(config)
     config = resolved(config)
     folder = new_folder(config.experiment.name) if out is None else Path(out)
-    _check_folder(folder, config, resume)
+    check_folder(folder, config, resume)
     setup = prepare(config, device)
-    parts = make_parts(setup)
+    parts = make_parts(setup, stacking.read_plan(folder) if resume else None)
+    tracker = tracker_of(config)
     try:
         _open_folder(folder, setup)
-        return _run_parts(setup, parts, folder, watch or Watch())
+        stacking.write_plan(folder, parts)
+        summary = _run_parts(setup, parts, folder, watch or Watch())
+        if tracker:
+            tracker.log(folder)
+        return summary
     except OSError as error:
         raise _unwritable(folder, error) from None
+
+
+def _check_simulated(config: Config) -> None:
+    """Say what to do with a configuration that only real peers can carry out."""
+    if config.runtime.engine == "peer":
+        raise InputError(
+            "runtime.engine is 'peer': start each peer with coterie peer, or all of them here with "
+            "coterie launch; or simulate them with --set runtime.engine=simulate"
+        )
+    if config.data.own:
+        raise InputError(
+            "data.own is true: a simulation deals one data set to all nodes, and only real peers "
+            "bring their own; use coterie peer or coterie launch"
+        )
 
 
 def resolved(config: Config) -> Config:
@@ -125,10 +111,11 @@ def _unwritable(out: Path, error: OSError) -> InputError:
 def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict[str, Any]:
     results: list[dict[str, Any]] = []
     for part in parts:
-        watch.plan(part.plan())
+        watch.plan(stacking.plan_line(part))
     try:
         for part in parts:
-            results += PartRun(setup.config, part, out, watch).play()
+            seeded = screened(setup.config, part, out, watch)
+            results += PartRun(setup.config, seeded, out, watch).play()
             part.nodes.population.engine.release()
     except Stopped as stop:
         _close_folder(out, setup, parts, results + stop.args[0])
@@ -136,7 +123,7 @@ def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict
     return _close_folder(out, setup, parts, results)
 
 
-def _check_folder(out: Path, config: Config, resume: bool) -> None:
+def check_folder(out: Path, config: Config, resume: bool) -> None:
     """Refuse to mix two runs in one folder."""
     written = out / "config.toml"
     if out.exists() and not out.is_dir():
@@ -161,6 +148,7 @@ def _check_folder(out: Path, config: Config, resume: bool) -> None:
 def _comparable(config: Config) -> dict[str, Any]:
     table = config.model_dump()
     table["experiment"].pop("rounds")
+    table.pop("tracking")  # it changes no number
     return table
 
 
@@ -176,13 +164,15 @@ def _close_folder(
 ) -> dict[str, Any]:
     """Write the records of all parts and the summary."""
     records = [out / "checkpoints" / f"{part.name}.jsonl" for part in parts]
-    whole = b"".join(path.read_bytes() for path in records if path.exists())
-    write_atomically(out / "records.jsonl", whole)
+    lines = [line for p in records if p.exists() for line in p.read_bytes().splitlines()]
+    write_atomically(out / "records.jsonl", without_family(out, lines))
+    labels = [setup.config.label(table) for table in setup.config.algorithm]
+    results = sorted(results, key=lambda result: labels.index(result["label"]))
     summary = {
         "name": setup.config.experiment.name,
         "results": results,
         "aggregate": aggregate(results),
-        "order": [setup.config.label(table) for table in setup.config.algorithm],
+        "order": labels,
         "clusters": setup.clusters_by_size(),
     }
     write_atomically(out / "summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
@@ -191,21 +181,22 @@ def _close_folder(
 
 def prepare(config: Config, device: str = "auto") -> Setup:
     """Load the data set and deal it to the nodes, once all names are known to be right."""
-    _check_names(config)
+    check_names(config)
     clusters = tuple(_cluster(table) for table in config.data.clusters)
     with _at("data.partition"):
         partition = data.partitions.build(config.data.partition)
-    plan = Plan(partition, config.data.holdout, config.evaluate.samples)
+    plan = Plan(partition, config.data.holdout, config.evaluate.samples, config.data.test)
     with _at("data.source"):
         dataset = data.load(config.data.source)
     stacks = [
         Stack(sum(group[0].counts), tuple(group), deal(dataset, clusters, group, plan))
         for group in _groups(config)
     ]
-    return Setup(config, dataset, clusters, tuple(stacks), _device(device))
+    stacks = [keep_unseen(stack, config.evaluate.unseen_clients) for stack in stacks]
+    return Setup(config, dataset, clusters, tuple(stacks), find_device(device))
 
 
-def _check_names(config: Config) -> None:
+def check_names(config: Config) -> None:
     """Build what needs no data, so that a wrong name or option costs no time."""
     for table in config.algorithm:
         _algorithm(config, table)
@@ -213,6 +204,14 @@ def _check_names(config: Config) -> None:
         own = f"algorithm.{config.label(table)}." if "optimizer" in table.train else ""
         with _at(f"{own}train.optimizer"):
             optimizers.build(optimizer)
+    for cluster in config.data.clusters:
+        _cluster(cluster)
+    with _at("data.partition"):
+        data.partitions.build(config.data.partition)
+    with _at("data.source"):
+        data.source_of(config.data.source)
+    with _at("model"):
+        check_model(config.model.spec)
 
 
 def _algorithm(config: Config, table: AlgorithmTable) -> Algorithm:
@@ -223,15 +222,6 @@ def _algorithm(config: Config, table: AlgorithmTable) -> Algorithm:
 def _cluster(table: ClusterTable) -> Cluster:
     with _at(f"data.clusters.{table.name}.shifts"):
         return Cluster(table.name, tuple(data.shifts.build(spec) for spec in table.shifts))
-
-
-@contextmanager
-def _at(where: str) -> Iterator[None]:
-    """Errors inside say to which key of the configuration they belong."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error.__cause__
 
 
 def _groups(config: Config) -> list[list[Replica]]:
@@ -247,7 +237,8 @@ def _groups(config: Config) -> list[list[Replica]]:
     return [[r for r in replicas if sum(r.counts) == size] for size in sizes]
 
 
-def _device(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
+    """The device of this name; auto: a GPU where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.split(":")[0] not in ("cpu", "cuda"):
@@ -257,119 +248,55 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def make_parts(setup: Setup) -> list[Part]:
-    """All parts of a run; whatever is wrong with one is found here, before the first round."""
-    return [
-        _make_part(setup, table, number, stack)
-        for table in setup.config.algorithm
-        for number, stack in enumerate(setup.stacks)
-    ]
+def make_parts(setup: Setup, plan: stacking.Plan | None = None) -> list[Part]:
+    """All parts of a run; whatever is wrong with one is found here, before the first round.
+
+    A plan says which replicas go together; without one they do as far as memory allows.
+    """
+    made = [_parts_of(setup, tables, plan) for tables in stacking.alike(setup.config)]
+    return [part for parts in made for part in parts]
 
 
-def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -> Part:
+def _parts_of(setup: Setup, tables: list[AlgorithmTable], plan: stacking.Plan | None) -> list[Part]:
+    """The parts of algorithms that differ in their learning rate alone."""
+    config = setup.config
+    rates = {config.label(table): config.train_of(table).lr for table in tables}
+    parts = []
+    for stack in setup.stacks:
+        wide = stacking.widened(stack, rates)
+        whole = _make_part(setup, tables[0], wide)
+        if plan is None:
+            cut = stacking.shares(whole, stacking.room(setup.device))
+        else:
+            cut = stacking.planned_shares(wide.replicas, plan)
+        if len(cut) == 1:
+            parts.append(whole)
+        else:
+            pieces = [stacking.some(wide, numbers) for numbers in cut]
+            parts += [_make_part(setup, tables[0], piece) for piece in pieces]
+    names = stacking.part_names(config, list(rates), len(parts))
+    return [dataclasses.replace(part, name=n) for part, n in zip(parts, names, strict=True)]
+
+
+def _make_part(setup: Setup, table: AlgorithmTable, stack: Stack) -> Part:
     label = setup.config.label(table)
     algorithm = _algorithm(setup.config, table)
-    nodes = make_nodes(setup, stack, table)
+    nodes, newcomers = part_ways(make_nodes(setup, stack, table), stack)
     with _at(f"algorithm.{label}"):
         _check(algorithm, nodes)
-    names = [setup.clusters[c].name for c in stack.holdings.cluster.tolist()]
     return Part(
-        name=label if len(setup.stacks) == 1 else f"{label}.{number}",
+        name=label,
         label=label,
         algorithm_name=table.name,
         oracle=algorithms[table.name].oracle,
         algorithm=algorithm,
         nodes=nodes,
         replicas=stack.replicas,
-        clusters=tuple(tuple(names[i : i + stack.n]) for i in range(0, len(names), stack.n)),
+        clusters=setup.names(stack, unseen=False),
         parity_reasons=tuple(setup.parity_reason(replica) for replica in stack.replicas),
+        newcomers=newcomers,
+        newcomer_clusters=setup.names(stack, unseen=True),
     )
-
-
-def make_nodes(setup: Setup, stack: Stack, table: AlgorithmTable) -> Nodes:
-    """The block of a stack, with the engine that an algorithm's [train] asks for."""
-    train = setup.config.train_of(table)
-    settings = _settings(setup, train)
-    with _at("model"):
-        build = build_model(setup.config.model.spec, _shape(setup))
-    engine = make_engine(
-        build,
-        setup.dataset.train.inputs.shape[1:],
-        settings,
-        setup.config.model.head,
-        setup.config.runtime.path,
-    )
-    work = LocalWork(
-        batch=train.batch,
-        steps=None if train.epochs else train.steps or LocalWork.steps,
-        epochs=train.epochs,
-        lr=train.lr,
-    )
-    seeds = tuple(replica.seed for replica in stack.replicas)
-    count = stack.n * len(seeds)
-    held = stack.holdings
-    samples = _on_device([held.train, held.valid, held.test], settings)
-    return Nodes(
-        population=Population(stack.n, seeds, engine, work, train.common_start),
-        key=torch.arange(count),
-        train_data=samples[0],
-        valid_data=samples[1],
-        test_data=samples[2],
-        lr=torch.full((count,), train.lr, dtype=settings.dtype),
-        clusters=held.cluster.to(settings.device) if algorithms[table.name].oracle else None,
-    )
-
-
-def _settings(setup: Setup, train: Train) -> TrainingSettings:
-    objective = train.objective
-    if objective == "auto":
-        objective = "classification" if setup.dataset.classes else "regression"
-    if objective == "classification" and not setup.dataset.classes:
-        raise InputError(
-            f"train.objective: data set {setup.dataset.name!r} has no classes; use 'regression'"
-        )
-    if objective == "regression" and setup.dataset.classes:
-        raise InputError(
-            f"train.objective: 'regression' predicts numbers, and data set {setup.dataset.name!r} "
-            "has classes; use 'classification' or 'reconstruction'"
-        )
-    return TrainingSettings(
-        objective=objectives.build(objective),
-        optimizer=optimizers.build(train.optimizer),
-        classes=setup.dataset.classes,
-        batch=train.batch,
-        device=setup.device,
-        dtype=torch.float64 if train.precision == "float64" else torch.float32,
-        precision=_precision(train, setup.device),
-    )
-
-
-def _precision(train: Train, device: torch.device) -> str:
-    """How factors are rounded; by default a GPU uses TF32 and a CPU rounds nothing."""
-    if train.precision == "auto":
-        return "tf32" if device.type == "cuda" else "float32"
-    return train.precision
-
-
-def _shape(setup: Setup) -> Shape:
-    targets = setup.dataset.train.targets
-    outputs = setup.dataset.classes or int(targets.shape[1])
-    return Shape(tuple(setup.dataset.train.inputs.shape[1:]), outputs)
-
-
-def _on_device(samples: list[Samples], settings: TrainingSettings) -> list[Samples]:
-    """The samples on the engine's device; pools that are shared stay shared."""
-    pools = {id(s.pool): s.pool.to(settings.device, settings.dtype) for s in samples}
-    return [
-        replace(
-            s,
-            pool=pools[id(s.pool)],
-            index=s.index.to(settings.device),
-            start=s.start.to(settings.device),
-            count=s.count.to(settings.device),
-        )
-        for s in samples
-    ]
 
 
 def _check(algorithm: Algorithm, nodes: Nodes) -> None:

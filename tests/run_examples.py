@@ -1,4 +1,4 @@
-"""Run every example at a tiny size: `python tests/run_examples.py`."""
+"""Run every example at a tiny size: `python tests/run_examples.py`, or some: `... 02 05`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ ROOT = Path(__file__).parents[1]
 
 def run(path: Path) -> bool:
     """Whether an example ends well and prints something; what went wrong is shown."""
+    python = [sys.executable, "-W", "error"]
     with tempfile.TemporaryDirectory() as scratch:
         done = subprocess.run(
-            [sys.executable, "-W", "error", str(path)],
+            [*(["sh"] if path.suffix == ".sh" else python), str(path)],
             cwd=scratch,
             env={
                 **os.environ,
                 "PYTHONPATH": str(ROOT),
                 "COTERIE_EXAMPLE_ROUNDS": "2",
+                "COTERIE": f"{sys.executable} -m coterie",
                 "OMP_NUM_THREADS": "1",
                 "TMPDIR": scratch,
             },
@@ -37,7 +39,9 @@ def run(path: Path) -> bool:
 
 def main() -> int:
     """Run them all; the exit code is the number of those that failed."""
-    examples = sorted((ROOT / "examples").glob("[0-9]*.py"))
+    wanted = sys.argv[1:]
+    examples = sorted((ROOT / "examples").glob("[0-9]*.*"))
+    examples = [path for path in examples if not wanted or path.name[:2] in wanted]
     passed = sum(run(path) for path in examples)
     failed = len(examples) - passed
     sys.stdout.write(f"{passed} passed, {failed} failed\n")

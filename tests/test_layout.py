@@ -28,10 +28,15 @@ ALLOWED = {  # a part of the package -> the parts that it may import
     "data": {"data", "core", "errors"},
     "runtimes": {"runtimes", "core", "links", "errors"},
     "report": {"report", "metrics", "errors"},
+    "tracking": {"tracking", "config", "errors"},
+    "reproduce": {
+        *("reproduce", "report", "metrics", "runtimes", "data", "errors"),
+        *("run", "part", "stacking", "config", "tables", "changes", "display"),
+    },
 }
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "marshal", "shelve", "joblib", "cloudpickle"}
 UNSAFE_CALLS = {"eval", "exec", "torch.load", "yaml.load", "yaml.unsafe_load", "os.system"}
-OPTIONAL = ["ray", "grpc", "triton", "mlflow", "plotly", "aiomqtt"]
+OPTIONAL = ["ray", "grpc", "triton", "mlflow", "plotly", "aiomqtt", "matplotlib"]
 
 
 def imports(tree: ast.Module) -> set[str]:

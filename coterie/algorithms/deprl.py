@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from coterie.core import (
     graphs,
     mix,
 )
+from coterie.core.newcomers import hosts, mean_of
 from coterie.errors import InputError
 
 
@@ -54,19 +55,27 @@ class DePRL(Algorithm):
 
     def round(self, t: int, state: DePRLState, nodes: Nodes) -> Program:
         slowed, layout = nodes.slowed(self.lr_decay**t), nodes.layout
-        params = slowed.train(  # (a): the core is frozen
-            join(state), t, "head", layout.head, *work(self.head_steps, self.head_epochs)
-        )
+        params = self.train_head(join(state), t, slowed)  # (a)
         params = slowed.train(  # (b): the new head is frozen
             params, t, "core", layout.core, *work(self.core_steps, self.core_epochs)
         )
         return (yield from average_cores(split(params, nodes), self.graph_spec(), t, nodes))  # (c)
+
+    def train_head(self, params: Tensor, t: int, nodes: Nodes) -> Tensor:
+        """The rows after the local work of their heads, the core frozen: [m, P]."""
+        head = nodes.layout.head
+        return nodes.train(params, t, "head", head, *work(self.head_steps, self.head_epochs))
 
     def finish(self, t: int, state: DePRLState, nodes: Nodes) -> Program | None:
         return average_cores(state, Full(), t, nodes) if self.all_reduce else None
 
     def personal(self, state: DePRLState, nodes: Nodes) -> Tensor:
         return join(state)
+
+    def adopt(self, state: DePRLState, nodes: Nodes, newcomers: Nodes) -> Tensor | None:
+        core = mean_of(state.core, hosts(nodes, newcomers))
+        start = replace(split(newcomers.initial_params(), newcomers), core=core)
+        return self.train_head(join(start), 0, newcomers)
 
     def graph_spec(self) -> GraphSpec:
         return graphs.build(self.graph)

@@ -5,6 +5,7 @@ Line numbers are those of Algorithm 1 of the thesis.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,8 +24,10 @@ from coterie.core import (
     mix,
     pick_lowest,
     regular,
+    uniform,
 )
 from coterie.core.draws import below
+from coterie.core.newcomers import hosts, mean_of
 from coterie.errors import InputError
 
 
@@ -53,11 +56,13 @@ class Facade(Algorithm):
     scoring: Literal["same", "independent"] = "same"  # samples for all heads, or for each its own
     samples: int = 80  # own train samples on which heads are compared
     explore: int = 0  # rounds after the warm-up in which every node takes a random head
+    fading: bool = False  # explore with probability exp(-3 t / explore) instead, t since warm-up
+    leak: float = 0.0  # model leaking: how sharply losses decide what other heads lend; 0: off
     shared_core: bool = True  # False: heads are whole models (IDCA)
     all_reduce: bool = False  # average cores, and heads by index, once after the last round
 
     def __post_init__(self) -> None:
-        least = {"heads": 1, "degree": 0, "warmup": 0, "samples": 1, "explore": 0}
+        least = {"heads": 1, "degree": 0, "warmup": 0, "samples": 1, "explore": 0, "leak": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise InputError(f"{name} must be at least {bound}, got {getattr(self, name)}")
@@ -70,8 +75,10 @@ class Facade(Algorithm):
         return FacadeState(core[:, 0], heads, torch.zeros_like(nodes.ids))
 
     def round(self, t: int, state: FacadeState, nodes: Nodes) -> Program:
-        choice = self.choose(t, state, nodes)  # line 3
-        core, head = self.split(nodes.train(self.join(state, choice), t), nodes)  # line 4
+        losses = self.score(t, state, nodes)
+        choice = self.choose(t, losses, nodes)  # line 3
+        model = torch.cat([state.core, self.lend(t, state.heads, choice, losses)], dim=1)
+        core, head = self.split(nodes.train(model, t), nodes)  # line 4
         heads = put(state.heads, choice, head)  # the other heads keep their value
         inbox = yield Send(  # lines 5-7
             {"core": core, "head": head, "choice": choice},
@@ -89,26 +96,57 @@ class Facade(Algorithm):
     def personal(self, state: FacadeState, nodes: Nodes) -> Tensor:
         return self.join(state, self.best(state, nodes))
 
+    def adopt(self, state: FacadeState, nodes: Nodes, newcomers: Nodes) -> Tensor | None:
+        asked = hosts(nodes, newcomers)
+        core, heads = mean_of(state.core, asked), mean_of(state.heads, asked)
+        mine = FacadeState(core, heads, torch.zeros_like(newcomers.ids))
+        return self.personal(mine, newcomers)  # the head that fits the newcomer's data
+
     def graph_spec(self) -> GraphSpec:
         return regular(self.degree)
 
-    def choose(self, t: int, state: FacadeState, nodes: Nodes) -> Tensor:
-        """The head each node trains in round t: the one with the lowest loss; ties at random."""
-        words = nodes.draw("head ties", t, self.heads)
-        if self.warmup <= t < self.warmup + self.explore:
-            return below(words[:, 0], self.heads)
+    def score(self, t: int, state: FacadeState, nodes: Nodes) -> Tensor:
+        """The loss of every head on a sample of the node's train data: [m, k]."""
         if self.scoring == "same":
-            losses = nodes.head_losses(state.core, state.heads, t, "heads", self.samples)
-            return pick_lowest(losses, words)
+            return nodes.head_losses(state.core, state.heads, t, "heads", self.samples)
         apart = [
             nodes.loss(self.join(state, j), t, f"head {j}", self.samples) for j in range(self.heads)
         ]
-        return pick_lowest(torch.stack(apart, dim=1), words)
+        return torch.stack(apart, dim=1)
+
+    def choose(self, t: int, losses: Tensor, nodes: Nodes) -> Tensor:
+        """The head each node trains in round t: the one with the lowest loss; ties at random."""
+        choice = pick_lowest(losses, nodes.draw("head ties", t, self.heads))
+        chance = self.exploration(t)
+        if not chance:
+            return choice
+        dice = nodes.draw("explore", t, 2)
+        return torch.where(uniform(dice[:, 0]) < chance, below(dice[:, 1], self.heads), choice)
+
+    def exploration(self, t: int) -> float:
+        """The probability with which a node takes any head in round t."""
+        since = t - self.warmup
+        if since < 0 or not self.explore:
+            return 0.0
+        return math.exp(-3 * since / self.explore) if self.fading else float(since < self.explore)
+
+    def lend(self, t: int, heads: Tensor, choice: Tensor, losses: Tensor) -> Tensor:
+        """The chosen heads [m, H]; with model leaking the others lend, more the less losses differ.
+
+        head_j <- w head_j + (1 - w) / (k - 1) * sum of the others, w = max softmax(-leak * losses).
+        """
+        head = take(heads, choice)
+        if not self.leak or t < self.warmup or self.heads == 1:
+            return head
+        weight = torch.softmax(-self.leak * losses, dim=1).amax(1, keepdim=True).to(head.dtype)
+        return weight * head + (1 - weight) / (self.heads - 1) * (heads.sum(1) - head)
 
     def best(self, state: FacadeState, nodes: Nodes) -> Tensor:
         """The head with the lowest loss on all the node's train data."""
-        losses = nodes.head_losses(state.core, state.heads, 0)
-        return pick_lowest(losses, nodes.draw("best head", 0, self.heads))
+        return pick_lowest(self.head_losses(state, nodes), nodes.draw("best head", 0, self.heads))
+
+    def head_losses(self, state: FacadeState, nodes: Nodes) -> Tensor:
+        return nodes.head_losses(state.core, state.heads, 0)
 
     def mix_heads(self, heads: Tensor, inbox: Inbox) -> Tensor:
         """Each head averaged with the heard heads of the same index."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from coterie.core import (
@@ -27,6 +28,7 @@ class FedAvg(Federated):
 
     fraction: float = 1.0  # C, the share of the clients that take part in a round
     clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
+    sealed: bool = False  # secure aggregation: the server learns the sum of updates, none of them
 
     def cohort(self) -> Cohort:
         return Cohort(self.fraction, self.clients)
@@ -35,18 +37,16 @@ class FedAvg(Federated):
         return State(server.initial_params())
 
     def serve(self, t: int, state: State, server: Nodes) -> Program:
-        yield Send({"params": state.params}, along=self.down(t, server))
-        expect = {"params": state.params, "samples": state.params[:, 0]}
-        inbox = yield Listen(self.up(t, server), expect)
-        return State(mean(inbox, "params", otherwise=state.params, by="samples"))
+        update = yield from mean_update(self, t, state.params, server, self.sealed)
+        return State(state.params + update)
 
     def round(self, t: int, state: Nothing, nodes: Nodes) -> Program:
         inbox = yield Listen(self.down(t, nodes), expect={"params": nodes.no_params})
-        clients = nodes[inbox.receiver]  # who heard the server
-        params = clients.train(inbox["params"][inbox.sender], t)
-        samples = clients.samples.to(params.dtype)
-        rows = {"params": params * samples[:, None], "samples": samples}
-        yield Send(rows, along=self.up(t, nodes), sender=inbox.receiver)
+        clients, start = nodes[inbox.hearers], inbox["params"][inbox.sender]
+        update = clients.train(start, t) - start
+        rows = by_samples(update, clients)
+        up = self.up(t, nodes)
+        yield Send(rows, along=up, sender=inbox.hearers, sealed=self.sealed)
         return state
 
     def deliver(self, server: State, state: Nothing, nodes: Nodes) -> State:
@@ -54,3 +54,19 @@ class FedAvg(Federated):
 
     def personal(self, state: State, nodes: Nodes) -> Tensor:
         return state.params
+
+
+def mean_update(
+    algorithm: Federated, t: int, params: Tensor, server: Nodes, sealed: bool = False
+) -> Program:
+    """Send the model down; the sample-weighted mean of what comes up, zero if nothing does."""
+    yield Send({"params": params}, along=algorithm.down(t, server))
+    expect = {"update": params, "samples": params[:, 0]}
+    inbox = yield Listen(algorithm.up(t, server), expect, sealed)
+    return mean(inbox, "update", otherwise=torch.zeros_like(params), by="samples")
+
+
+def by_samples(update: Tensor, clients: Nodes) -> dict[str, Tensor]:
+    """Rows that the server only has to add up: the update times the samples, and the samples."""
+    samples = clients.samples.to(update.dtype)
+    return {"update": update * samples[:, None], "samples": samples}

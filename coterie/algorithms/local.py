@@ -23,3 +23,6 @@ class Local(Algorithm):
 
     def personal(self, state: State, nodes: Nodes) -> Tensor:
         return state.params
+
+    def adopt(self, state: State, nodes: Nodes, newcomers: Nodes) -> Tensor | None:
+        return None  # nobody gives anything to anybody

@@ -10,6 +10,7 @@ from torch import Tensor
 from coterie.algorithms.averages import average, offer, train_before
 from coterie.core import Algorithm, Fetch, Full, Nodes, Program, Pull, Send, algorithms
 from coterie.core.draws import WORD, shuffle
+from coterie.core.newcomers import hosts, mean_of
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class Oracle(Algorithm):
 
     def personal(self, state: OracleState, nodes: Nodes) -> Tensor:
         return state.params
+
+    def adopt(self, state: OracleState, nodes: Nodes, newcomers: Nodes) -> Tensor | None:
+        theirs = nodes.cluster.view(-1, nodes.n)[newcomers.replica.to(nodes.device)]  # [q, n]
+        same = theirs == newcomers.cluster[:, None]
+        return mean_of(state.params, hosts(nodes, newcomers, same))
 
     def choose(self, t: int, alike: Tensor, nodes: Nodes) -> Tensor:
         """Random peers of the own cluster [m, degree]; -1 where it has no more."""

@@ -28,11 +28,14 @@ from typing import Any
 from torch import Tensor
 
 from coterie.core.graphs import GraphSpec
+from coterie.core.lineage import Lineage
 from coterie.core.messages import Inbox, Message
+from coterie.core.newcomers import hosts, mean_of
 from coterie.core.nodes import Nodes
 from coterie.core.registry import Registry
 
 Program = Generator[Message, Inbox, Any]
+GROWS = {"grows": True}  # metadata of a state field whose second axis grows with the rounds
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,26 @@ class Algorithm(abc.ABC):
     def finish(self, t: int, state: Any, nodes: Nodes) -> Program | None:
         """A last program after the final round, such as an all-reduce; None: there is none."""
         return None
+
+    def adopt(self, state: Any, nodes: Nodes, newcomers: Nodes) -> Tensor | None:
+        """The models [q, P] of nodes that did not train with the others; None: they get none.
+
+        `state` and `nodes` are those of all nodes. By default newcomers take the mean of what some
+        random nodes would deploy.
+        """
+        return mean_of(self.personal(state, nodes), hosts(nodes, newcomers))
+
+    def head_losses(self, state: Any, nodes: Nodes) -> Tensor | None:
+        """The loss of each of a node's heads on all its train data: [m, k]; None: no heads."""
+        return None
+
+    def lineage(self, state: Any) -> Lineage | None:
+        """The models that the last round brought forth; None: there is no family of models."""
+        return None
+
+    def concerns(self, state: Any) -> list[str]:
+        """What the last round left out because it did not verify, and whose it was: for a log."""
+        return []
 
     def graph_spec(self) -> GraphSpec | None:
         """The graph the rounds use, so that it can be checked before the first one."""

@@ -22,9 +22,11 @@ class Work:
     batch: int
     lr: Tensor  # [m], on the CPU
     part: slice | None = None  # columns that may change; None: all
+    mask: Tensor | None = None  # [m, P] bool: the entries of each row that may change; None: all
     correction: Tensor | None = None  # [m, P] added to every gradient (SCAFFOLD)
     proximal: float = 0.0  # strength of the pull towards `anchor` (FedProx)
     anchor: Tensor | None = None  # [m, P]; None: the parameters the call started from
+    once: bool = False  # the numbers of rows and samples will hardly come again: capture nothing
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class Engine(abc.ABC):
     def memory(self, rows: int) -> int:
         """About how many bytes training and mixing these many rows take, data not counted."""
 
+    def expect(self, rows: int) -> None:
+        """Hear that calls with these many rows come most; an engine may prepare for them."""
+        return
+
     def release(self) -> None:
         """Free what was kept for the next call; called when a part of a run is done."""
         return
@@ -66,6 +72,13 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def losses(self, params: Tensor, samples: Samples, ids: Tensor, real: Tensor) -> Tensor:
         """The mean loss [m] of each row over sample numbers [m, k], where `real`."""
+
+    @abc.abstractmethod
+    def gradients(self, params: Tensor, samples: Samples, ids: Tensor) -> Tensor:
+        """The gradient [m, P] of each row's mean loss over sample numbers [m, k].
+
+        As when it is judged: batch norms use their running statistics. Buffers have gradient 0.
+        """
 
     def head_losses(
         self, core: Tensor, heads: Tensor, samples: Samples, ids: Tensor, real: Tensor

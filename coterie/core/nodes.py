@@ -8,11 +8,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from coterie.core.drawing import Drawing
 from coterie.core.draws import draw
 from coterie.core.engine import Engine, Scores, Work
 from coterie.core.graphs import SERVER, Graph, GraphSpec, union
+from coterie.core.judging import Judge
 from coterie.core.params import Layout
 from coterie.core.samples import Samples
+from coterie.core.transfer import to_device
 
 
 @dataclass(frozen=True)
@@ -34,17 +37,18 @@ class Population:
     engine: Engine
     work: LocalWork
     common_start: bool = False  # all nodes of a replica start from the same model
-    drawn: dict[tuple[GraphSpec, int], Graph] = field(default_factory=dict)
+    drawing: Drawing = field(default_factory=Drawing)
+
+    def __post_init__(self) -> None:
+        self.engine.expect(self.n * len(self.seeds))
 
     def graph(self, spec: GraphSpec, t: int) -> Graph:
         """The graph of round t over all replicas."""
-        when = t if spec.changes() else -1
-        if (spec, when) not in self.drawn:
-            for old in [key for key in self.drawn if key[1] not in (-1, t)]:
-                del self.drawn[old]
-            by_seed = {seed: spec.edges(self.n, seed, t) for seed in dict.fromkeys(self.seeds)}
-            self.drawn[spec, when] = union([by_seed[seed] for seed in self.seeds], self.n)
-        return self.drawn[spec, when]
+        return self.drawing.graph(spec, t, self._draw)
+
+    def _draw(self, spec: GraphSpec, t: int) -> Graph:
+        by_seed = {seed: spec.edges(self.n, seed, t) for seed in dict.fromkeys(self.seeds)}
+        return union([by_seed[seed] for seed in self.seeds], self.n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +69,13 @@ class Nodes:
     def __getitem__(self, rows: Tensor) -> Nodes:
         """These rows, in this order, with repeats."""
         rows = torch.nonzero(rows).flatten() if rows.dtype == torch.bool else rows
-        host = rows.cpu()
+        host, rows = rows.cpu(), to_device(rows, self.train_data.start.device)
         return replace(
             self,
             key=self.key[host],
-            train_data=self.train_data[rows],
-            valid_data=self.valid_data[rows],
-            test_data=self.test_data[rows],
+            train_data=self.train_data.take(rows, host),
+            valid_data=self.valid_data.take(rows, host),
+            test_data=self.test_data.take(rows, host),
             lr=self.lr[host],
             clusters=None if self.clusters is None else self.clusters[rows],
         )
@@ -98,7 +102,7 @@ class Nodes:
     @cached_property
     def ids(self) -> Tensor:
         """The id of each row's node, on the rows' device: [m]."""
-        return torch.where(self.key < 0, SERVER, self.key % self.n).to(self.device)
+        return to_device(torch.where(self.key < 0, SERVER, self.key % self.n), self.device)
 
     @cached_property
     def replica(self) -> Tensor:
@@ -109,7 +113,7 @@ class Nodes:
     def seed(self) -> Tensor:
         """The seed of each row's replica, on the rows' device: [m]."""
         seeds = torch.tensor(self.population.seeds, dtype=torch.int64)
-        return seeds[self.replica].to(self.device)
+        return to_device(seeds[self.replica], self.device)
 
     @property
     def samples(self) -> Tensor:
@@ -126,7 +130,7 @@ class Nodes:
         """For each row what the server of its replica holds: [replicas, ...] -> [m, ...]."""
         if len(rows) == 1:  # a view: thousands of clients hold one model
             return rows.expand(len(self), *rows.shape[1:])
-        return rows[self.replica.to(rows.device)]
+        return rows[to_device(self.replica, rows.device)]
 
     @property
     def cluster(self) -> Tensor:
@@ -156,15 +160,18 @@ class Nodes:
         params: Tensor,
         t: int,
         stream: str = "train",
-        part: slice | None = None,
-        steps: int | None = None,
-        epochs: float | None = None,
+        part: slice | Tensor | None = None,
+        steps: int | Tensor | None = None,
+        epochs: float | Tensor | None = None,
         correction: Tensor | None = None,
         proximal: float = 0.0,
     ) -> Tensor:
-        """The rows after this round's local steps, or after `steps` or `epochs` where given."""
+        """The rows after this round's local steps, or `steps` or `epochs`: for all, or each [m].
+
+        `part` says what may change: columns, or with a mask [m, P] single entries of each row.
+        """
         work = self.population.work
-        count = self._steps(steps, epochs)
+        count = self.steps(steps, epochs)
         longest = int(count.max()) if len(self) else 0
         order = self.train_data.shuffled(self.seed, self.ids, t, stream, longest * work.batch)
         return self.population.engine.train(
@@ -175,21 +182,50 @@ class Nodes:
                 steps=count,
                 batch=work.batch,
                 lr=self.lr,
-                part=part,
+                part=part if isinstance(part, slice) else None,
+                mask=part if isinstance(part, Tensor) else None,
                 correction=correction,
                 proximal=proximal,
             ),
         )
 
-    def _steps(self, steps: int | None, epochs: float | None) -> Tensor:
+    def full_step(self, params: Tensor) -> Tensor:
+        """The rows after one step on all their own samples at once: [m, P]."""
+        after, owned = params.clone(), self.train_data.owned
+        for count in owned.unique().tolist():  # batches are never padded
+            rows = torch.nonzero(owned == count).flatten()
+            some = self[rows]
+            work = Work(
+                samples=some.train_data,
+                order=some.train_data.all()[0],
+                steps=torch.full_like(rows, int(count > 0)),
+                batch=count,
+                lr=some.lr,
+                once=True,
+            )
+            where = rows.to(params.device)
+            after[where] = self.population.engine.train(params[where], work)
+        return after
+
+    def steps(
+        self, steps: int | Tensor | None = None, epochs: float | Tensor | None = None
+    ) -> Tensor:
         """Local steps of each row [m], on the CPU; an epoch is as many batches as samples fill."""
         work, owned = self.population.work, self.train_data.owned
         if steps is None and epochs is None:
             steps, epochs = (work.steps, None) if work.epochs is None else (None, work.epochs)
         if epochs is not None:
-            steps_each = torch.clamp((epochs * owned).long() // work.batch, min=1)
-            return steps_each * (owned > 0) * (epochs > 0)
-        return torch.full_like(owned, steps or 0) * (owned > 0)
+            passes = torch.as_tensor(epochs).cpu()
+            steps_each = torch.clamp((passes * owned).long() // work.batch, min=1)
+            return steps_each * (owned > 0) * (passes > 0)
+        return torch.as_tensor(0 if steps is None else steps).cpu() * (owned > 0)
+
+    def gradient(self, params: Tensor, t: int, stream: str = "gradient") -> Tensor:
+        """The gradient [m, P] of each row on one batch of its train data; 0 without samples."""
+        batch = self.population.work.batch
+        ids = self.train_data.shuffled(self.seed, self.ids, t, stream, batch)
+        found = self.population.engine.gradients(params, self.train_data, ids)
+        return found * (self.samples > 0)[:, None]
 
     def loss(
         self, params: Tensor, t: int, stream: str = "loss", samples: int | None = None
@@ -220,32 +256,15 @@ class Nodes:
 
     def accuracy(self, params: Tensor) -> Tensor:
         """The share of its own validation data that each row gets right, in 0..1: [m]."""
-        return accuracy_of(self.population.engine.scores(params, self.valid_data))
+        return accuracy_of(self.validate(params))
 
-    def test(self, params: Tensor) -> Scores:
+    def validate(self, params: Tensor) -> Scores:
+        """Loss and confusion of each row on its own validation data; NaN where it has none."""
+        return self.population.engine.scores(params, self.valid_data)
+
+    def test(self, params: Tensor, judge: Judge | None = None) -> Scores:
         """Loss and confusion of each row on its test data: for metrics, never for an algorithm."""
-        first, which = _distinct(params, self.test_data)
-        scores = self.population.engine.scores(params[first], self.test_data[first])
-        confusion = None if scores.confusion is None else scores.confusion[which]
-        return Scores(scores.loss[which], confusion)
-
-
-def _distinct(params: Tensor, samples: Samples) -> tuple[Tensor, Tensor]:
-    """The first of rows that are equal in model and samples, and who stands for whom."""
-    everyone = torch.arange(len(params), device=params.device)
-    if len(params) < 2:
-        return everyone, everyone
-    if params.stride(0) == 0:  # one model for all: the samples alone tell rows apart
-        params = params[:, :0]
-    mark = torch.linspace(0.1, 1.0, params.shape[1], dtype=params.dtype, device=params.device)
-    marks = torch.stack([params @ mark, params.sum(1)], dim=1).double()
-    keys = torch.cat([marks, torch.stack([samples.start, samples.count], 1).to(marks)], dim=1)
-    _, which = torch.unique(keys, dim=0, return_inverse=True)
-    first = torch.full_like(everyone, len(params)).scatter_reduce_(0, which, everyone, "amin")
-    first = first[: int(which.max()) + 1]
-    if not torch.equal(params, params[first[which]]):  # equal marks of different rows, or NaN
-        return everyone, everyone
-    return first, which
+        return (judge or Judge(self.population.engine)).test(params, self.test_data)
 
 
 def accuracy_of(scores: Scores) -> Tensor:

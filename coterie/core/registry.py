@@ -18,14 +18,18 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
+import importlib.machinery
+import importlib.util
 import inspect
 import io
 import operator
+import sys
 import textwrap
 import tokenize
 import traceback
 from collections.abc import Callable, Mapping
 from functools import cache
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -188,20 +192,45 @@ def field_docs(build: Callable[..., Any]) -> dict[str, str]:
 
 
 def imported(path: str, kind: str) -> Callable[..., Any]:
-    """The user's function behind `package.module:function`."""
-    module, _, attribute = path.partition(":")
+    """The user's function behind `package.module:function` or `folder/file.py:function`."""
+    module, _, attribute = path.rpartition(":")
     try:
-        found = operator.attrgetter(attribute)(importlib.import_module(module))
+        home = (
+            _module_of_file(module) if module.endswith(".py") else importlib.import_module(module)
+        )
+        found = operator.attrgetter(attribute)(home)
     except Exception as error:
         place = "run the script that defines it" if module == "__main__" else "is it on PYTHONPATH?"
         raise InputError(
-            f"cannot import {kind} {path!r}: {_told(error)}; "
-            f"give 'package.module:function', importable from here ({place})"
+            f"cannot import {kind} {path!r}: {_told(error)}; give 'folder/file.py:function', or "
+            f"'package.module:function', importable from here ({place})"
         ) from error
     if not callable(found):
         raise InputError(f"{kind} {path!r} is a {type(found).__name__}; give a function")
     function: Callable[..., Any] = found
     return function
+
+
+def _module_of_file(path: str) -> ModuleType:
+    """The module in a file, which is run once however many functions of it are named."""
+    loader = importlib.machinery.SourceFileLoader("coterie_user_file:" + _absolute(path), path)
+    if loader.name in sys.modules:
+        return sys.modules[loader.name]
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[loader.name] = module  # before it runs: dataclasses in it look themselves up there
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        del sys.modules[loader.name]
+        raise
+    return module
+
+
+def _absolute(path: str) -> str:
+    spec = importlib.util.spec_from_file_location("coterie_user_file", path)
+    return spec.origin or path if spec else path
 
 
 def called(function: Callable[[], T], path: str, kind: str) -> T:

@@ -13,12 +13,18 @@ from coterie.core.draws import WORD, draw, shuffle
 
 @dataclass(frozen=True)
 class Pool:
-    """All samples of a split, stored once: images as uint8, tables as floats."""
+    """All samples of a split: images as uint8, tables as floats.
 
-    inputs: Tensor  # [N, ...]
+    Samples may show one stored input, as it is or with its pixels elsewhere (turned images).
+    """
+
+    inputs: Tensor  # [M, ...] what is stored
     targets: Tensor  # [N] classes, or [N, K] values
     mean: tuple[float, ...]  # per channel, of values in 0..1
     std: tuple[float, ...]
+    stored: Tensor | None = None  # [N] the input of each sample; None: sample i is input i
+    turn: Tensor | None = None  # [N] which of `turns` each sample takes; None: no sample is turned
+    turns: Tensor | None = None  # [T, H * W] the stored pixel that comes to each place
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Pool:
         """The pool on a device; floating-point samples in the engine's precision."""
@@ -28,11 +34,22 @@ class Pool:
             self,
             inputs=inputs.to(dtype) if inputs.is_floating_point() else inputs,
             targets=targets.to(dtype) if targets.is_floating_point() else targets,
+            stored=None if self.stored is None else self.stored.to(device),
+            turn=None if self.turn is None else self.turn.to(device),
+            turns=None if self.turns is None else self.turns.to(device),
         )
+
+    def show(self, ids: Tensor) -> Tensor:
+        """The inputs of these samples as they were given: [..., *sample shape]."""
+        values = self.inputs[ids if self.stored is None else self.stored[ids]]
+        if self.turn is None or self.turns is None:
+            return values
+        turned = _turn_at_once if values.is_cuda else _turn_by_kind
+        return turned(values.flatten(-2), self.turn[ids], self.turns).view_as(values)
 
     def read(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
         """The normalised inputs of these samples: [..., *sample shape]."""
-        values = self.inputs[ids].to(dtype)
+        values = self.show(ids).to(dtype)
         if self.inputs.dtype != torch.uint8:
             return values
         scale, offset = (part.to(dtype) for part in self.affine)
@@ -46,6 +63,20 @@ class Pool:
         std = torch.tensor(self.std, dtype=torch.float64).view(shape)
         device = self.inputs.device
         return (1 / (255 * std)).to(device), (-mean / std).to(device)
+
+
+def _turn_at_once(flat: Tensor, turn: Tensor, turns: Tensor) -> Tensor:
+    """Move the pixels of samples [..., C, H * W]; nothing that a GPU would have to wait for."""
+    return flat.gather(-1, turns[turn].unsqueeze(-2).expand_as(flat))
+
+
+def _turn_by_kind(flat: Tensor, turn: Tensor, turns: Tensor) -> Tensor:
+    """The same in place, kind by kind: on a CPU most samples need nothing done."""
+    for kind in turn.unique().tolist():
+        if not torch.equal(turns[kind], torch.arange(turns.shape[1])):
+            some = flat[turn == kind]
+            flat[turn == kind] = some.gather(-1, turns[kind].expand_as(some))
+    return flat
 
 
 @dataclass(frozen=True)
@@ -67,6 +98,12 @@ class Samples:
 
     def __getitem__(self, rows: Tensor) -> Samples:
         return replace(self, start=self.start[rows], count=self.count[rows])
+
+    def take(self, rows: Tensor, host: Tensor) -> Samples:
+        """These rows, of which `host` is a copy on the CPU."""
+        some = self[rows]
+        vars(some)["owned"] = self.owned[host]  # known already: the host need not wait for it
+        return some
 
     def pick(self, positions: Tensor) -> Tensor:
         """Sample numbers of positions [m, k] within each row's segment."""

@@ -3,16 +3,28 @@
 from coterie.data import cifar10 as cifar10
 from coterie.data import digits as digits
 from coterie.data import edges as edges
+from coterie.data import flickr_mammals as flickr_mammals
 from coterie.data import imagenette as imagenette
 from coterie.data import images as images
 from coterie.data import mnist as mnist
 from coterie.data import npz as npz
 from coterie.data import synthetic as synthetic
 from coterie.data import table as table
+from coterie.data import union as union
 from coterie.data.fetch import Archive, Available, available, get
 from coterie.data.partitions import Partition, partitions
 from coterie.data.shifts import Shift, shifts
-from coterie.data.source import Dataset, Source, Split, as_split, from_arrays, load, sources
+from coterie.data.source import (
+    Dataset,
+    Source,
+    Split,
+    as_split,
+    from_arrays,
+    load,
+    require,
+    source_of,
+    sources,
+)
 
 __all__ = [
     "Archive",
@@ -28,6 +40,8 @@ __all__ = [
     "get",
     "load",
     "partitions",
+    "require",
     "shifts",
+    "source_of",
     "sources",
 ]

@@ -15,6 +15,7 @@ from coterie.data.keyed import order
 from coterie.data.partitions import Natural, Partition
 from coterie.data.shifts import Shift
 from coterie.data.source import Dataset, Split
+from coterie.data.views import View, make_pool, make_views
 from coterie.errors import InputError
 
 
@@ -33,6 +34,7 @@ class Replica:
     scenario: str
     seed: int
     counts: tuple[int, ...]
+    label: str = ""  # what it is called, where replicas of several labels are stacked
 
 
 @dataclass(frozen=True)
@@ -46,29 +48,22 @@ class Holdings:
 
 
 @dataclass(frozen=True)
-class View:
-    """A split as one cluster sees it; `origin` are the samples' numbers in the original split."""
-
-    split: Split
-    origin: np.ndarray
-    start: int  # first row in the pool of all views
-
-
-@dataclass(frozen=True)
 class Plan:
     """How data are dealt to nodes."""
 
     partition: Partition
     holdout: float = 0.0  # share of each node's samples kept for validation
     test_samples: int = 0  # test samples of a cluster; 0: all
+    own_test: float = 0.0  # share of each node's samples on which it is tested; 0: test samples
 
 
 def deal(
     dataset: Dataset, clusters: Sequence[Cluster], replicas: Sequence[Replica], plan: Plan
 ) -> Holdings:
     """Deal a data set to all nodes of all replicas."""
+    shifts = [cluster.shifts for cluster in clusters]
     train, test = (
-        _views(part, clusters, s) for s, part in enumerate((dataset.train, dataset.test))
+        make_views(part, shifts, s) for s, part in enumerate((dataset.train, dataset.test))
     )
     parts: tuple[list[np.ndarray], ...] = ([], [], [])
     members = []
@@ -76,36 +71,36 @@ def deal(
         cluster = _members(replica)
         owned = _owned(dataset, train, replica, cluster, plan)
         for node, rows in enumerate(owned):
-            held = _held_out(rows, replica.seed, node, plan.holdout)
-            parts[0].append(rows[~held])
-            parts[1].append(rows[held])
-        parts[2].extend(_tests(dataset, (train, test), cluster, owned, plan))
+            for part, mine in zip(parts, _apart(rows, replica.seed, node, plan), strict=True):
+                part.append(mine)
+        if not plan.own_test:
+            parts[2][-len(owned) :] = _tests(dataset, (train, test), cluster, owned, plan)
         members.append(cluster)
-    pools = [_pool(dataset, views) for views in (train, test)]
+    pools = [make_pool(dataset, views) for views in (train, test)]
     return Holdings(
         train=_samples(pools[0], parts[0]),
         valid=_samples(pools[0], parts[1]),
-        test=_samples(pools[1], parts[2]),
+        test=_samples(pools[0 if plan.own_test else 1], parts[2]),
         cluster=torch.from_numpy(np.concatenate(members)),
     )
 
 
-def _views(split: Split, clusters: Sequence[Cluster], seed: int) -> list[View]:
-    """The split under each cluster's shifts; clusters with equal shifts share a view."""
-    made: dict[tuple[Shift, ...], View] = {}
-    start = 0
-    for cluster in clusters:
-        if cluster.shifts in made:
-            continue
-        shifted = Split(split.inputs, split.targets, np.arange(len(split)))
-        for shift in cluster.shifts:
-            shifted = shift.apply(shifted, seed)
-        origin = shifted.users if shifted.users is not None else np.arange(len(shifted))
-        users = None if split.users is None else split.users[origin]
-        view = View(Split(shifted.inputs, shifted.targets, users), origin, start)
-        made[cluster.shifts] = view
-        start += len(shifted)
-    return [made[cluster.shifts] for cluster in clusters]
+def own(dataset: Dataset, node: int, cluster: int, seed: int, plan: Plan) -> Holdings:
+    """What a node has that brings its own data set: all of it, less what is held out."""
+    rows = np.arange(len(dataset.train))
+    kept, held, tested = _apart(rows, seed, node, plan)
+    train, test = (
+        make_pool(dataset, make_views(part, [()], s))
+        for s, part in enumerate((dataset.train, dataset.test))
+    )
+    return Holdings(
+        train=_samples(train, [kept]),
+        valid=_samples(train, [held]),
+        test=_samples(train, [tested])
+        if plan.own_test
+        else _samples(test, [_some(len(dataset.test), plan.test_samples)]),
+        cluster=torch.tensor([cluster]),
+    )
 
 
 def _members(replica: Replica) -> np.ndarray:
@@ -165,10 +160,14 @@ def _shares(samples: int, views: list[View], replica: Replica) -> np.ndarray:
     return share
 
 
-def _held_out(rows: np.ndarray, seed: int, node: int, fraction: float) -> np.ndarray:
-    held = np.zeros(len(rows), bool)
-    held[order(len(rows), seed, "holdout", node)[: int(fraction * len(rows))]] = True
-    return held
+def _apart(rows: np.ndarray, seed: int, node: int, plan: Plan) -> list[np.ndarray]:
+    """The samples that a node trains, validates and, where these are its own, is tested on."""
+    shuffled = order(len(rows), seed, "holdout", node)
+    held = int(plan.holdout * len(rows))
+    tested = held + int(plan.own_test * len(rows))
+    return [
+        rows[np.sort(part)] for part in (shuffled[tested:], *np.split(shuffled[:tested], [held]))
+    ]
 
 
 def _tests(
@@ -206,16 +205,6 @@ def _derived(seed: int, purpose: str) -> int:
     """Another seed, for one purpose."""
     high, low = draw(seed, purpose, 0, 0, 2).tolist()
     return int(high << 30 ^ low)
-
-
-def _pool(dataset: Dataset, views: list[View]) -> Pool:
-    distinct = {view.start: view.split for view in views}
-    return Pool(
-        inputs=torch.from_numpy(np.concatenate([split.inputs for split in distinct.values()])),
-        targets=torch.from_numpy(np.concatenate([split.targets for split in distinct.values()])),
-        mean=dataset.mean,
-        std=dataset.std,
-    )
 
 
 def _samples(pool: Pool, parts: list[np.ndarray]) -> Samples:

@@ -29,6 +29,7 @@ class Place:
     pattern: str  # its folder in a data folder; may hold a `*`
     system: Path | None = None  # a folder where the operating system may have it
     advice: str = ""  # another way to get it
+    fetched: bool = True  # whether `coterie data get` has it
 
     def find(self) -> Path | None:
         """The first folder that holds the data set."""
@@ -45,6 +46,8 @@ class Place:
 
     def how(self) -> str:
         """What a user does to get the data set."""
+        if not self.fetched:
+            return self.advice
         return f"coterie data get {self.name}" + (f", or {self.advice}" if self.advice else "")
 
     def _missing(self) -> str:

@@ -64,7 +64,12 @@ def read_tree(folder: Path, classes: list[str], size: int, grey: bool = False) -
         raise InputError(
             f"{folder} has classes the train folder has not: {', '.join(sorted(strangers))}"
         )
-    files = [(path, k) for k, name in enumerate(classes) for path in _files(folder / name)]
+    files = [(path, k) for k, name in enumerate(classes) for path in image_files(folder / name)]
+    return read_images(files, folder, size, grey)
+
+
+def read_images(files: list[tuple[Path, int]], folder: Path, size: int, grey: bool) -> Split:
+    """These files of a folder, each with its class."""
     if not files:
         raise InputError(f"{folder} has no images ({', '.join(sorted(SUFFIXES))})")
     pixels = np.empty((len(files), 1 if grey else 3, size, size), dtype=np.uint8)
@@ -73,7 +78,8 @@ def read_tree(folder: Path, classes: list[str], size: int, grey: bool = False) -
     return Split(pixels, np.array([label for _, label in files], dtype=np.int64))
 
 
-def _files(folder: Path) -> list[Path]:
+def image_files(folder: Path) -> list[Path]:
+    """The images below a folder, in the order of their names."""
     if not folder.is_dir():
         return []
     return sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())

@@ -8,13 +8,16 @@ class Mirror:
 
     def apply(self, split: Split, seed: int) -> Split:
         return replace(split, inputs=split.inputs[..., ::-1].copy())
+
+    def pixels(self, shape: tuple[int, ...]) -> np.ndarray:  # optional: spares the copy
+        return np.arange(shape[1] * shape[2]).reshape(shape[1:])[:, ::-1].ravel()
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -37,6 +40,23 @@ class Shift(Protocol):
         """A changed copy of the samples; it may hold fewer."""
 
 
+@runtime_checkable
+class Moving(Protocol):
+    """A shift that changes no values of pixels, so that nobody needs to store its images."""
+
+    def pixels(self, shape: tuple[int, ...]) -> np.ndarray | None:
+        """The pixel [H * W] that comes to each place of samples [C, H, W]; None: it does change."""
+
+
+def moved_pixels(shift: Shift, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Where pixels come from under a shift that only moves them; None for all other shifts."""
+    return shift.pixels(shape) if isinstance(shift, Moving) else None
+
+
+def _in_place(shape: tuple[int, ...]) -> np.ndarray:
+    return np.arange(int(np.prod(shape[1:])))
+
+
 shifts: Registry[Shift] = Registry("shift")
 
 
@@ -51,6 +71,10 @@ class NoShift:
         """The same samples."""
         return split
 
+    def pixels(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Every pixel where it was."""
+        return _in_place(shape)
+
 
 @shifts.register("rotation")
 @dataclass(frozen=True)
@@ -64,13 +88,24 @@ class Rotation:
     def apply(self, split: Split, seed: int) -> Split:
         """Exact for multiples of 90 degrees; the nearest pixel otherwise."""
         images = _images(split, "rotation")
-        height, width = images.shape[2:]
-        turns, rest = divmod(self.degrees % 360, 90)
-        if rest == 0 and (height == width or turns % 2 == 0):
-            turned = np.rot90(images, int(turns), axes=(2, 3))
+        if self._exact(images.shape[1:]):
+            turned = np.rot90(images, self._turns(), axes=(2, 3))
         else:
             turned = _turn(images, self.degrees, self.fill)
         return replace(split, inputs=np.ascontiguousarray(turned))
+
+    def pixels(self, shape: tuple[int, ...]) -> np.ndarray | None:
+        """The turned places, where the turn is exact."""
+        if not self._exact(shape):
+            return None
+        return np.rot90(_in_place(shape).reshape(shape[1:]), self._turns()).ravel()
+
+    def _turns(self) -> int:
+        return int(self.degrees % 360 // 90)
+
+    def _exact(self, shape: tuple[int, ...]) -> bool:
+        square = len(shape) == 3 and (shape[1] == shape[2] or self._turns() % 2 == 0)
+        return square and self.degrees % 90 == 0
 
 
 def _turn(images: np.ndarray, degrees: float, fill: int) -> np.ndarray:
@@ -104,6 +139,10 @@ class Labels:
             raise InputError(f"shift 'labels': {got}; set classes = [0, 1, ...]")
         return split.take(np.flatnonzero(np.isin(labels, self.classes)))
 
+    def pixels(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Every pixel where it was."""
+        return _in_place(shape)
+
 
 @shifts.register("swap")
 @dataclass(frozen=True)
@@ -125,6 +164,10 @@ class Swap:
         first, second = np.array(self.pairs).T
         names[first], names[second] = second, first
         return replace(split, targets=names[labels])
+
+    def pixels(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Every pixel where it was."""
+        return _in_place(shape)
 
 
 @shifts.register("colour")

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from coterie.core.registry import Registry, called, imported
+from coterie.data.home import Place
 from coterie.errors import InputError, unknown
 
 
@@ -61,17 +62,44 @@ def load(spec: str | Mapping[str, Any]) -> Dataset:
 
     A table has the name (or path) under `name` and options beside it.
     """
+    return check(source_of(spec).load())
+
+
+def source_of(spec: str | Mapping[str, Any]) -> Source:
+    """What a name, an import path or a path stands for; nothing is read yet."""
     options = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = str(options.get("name", ""))
     if "name" not in options or name in sources.entries:
-        return check(sources.build(options).load())
+        return sources.build(options)
     kind = _kind_of_path(name)
     if kind:
-        return check(sources.build({**options, "name": kind, "path": name}).load())
+        return sources.build({**options, "name": kind, "path": name})
     if ":" in name:
         options.pop("name")
-        return check(_call(name, options))
+        return Own(name, options)
     raise unknown("data set", name, sources.entries, "coterie list datasets")
+
+
+def require(spec: str | Mapping[str, Any]) -> None:
+    """Say what is missing where a data set is not on this machine; nothing is read."""
+    source = source_of(spec)
+    place: Place | None = getattr(source, "place", None)
+    if place:
+        place.require()
+    for part in getattr(source, "of", ()):  # of a union
+        require(part)
+
+
+@dataclass(frozen=True)
+class Own:
+    """A user's function by its import path, and its options."""
+
+    where: str
+    options: Mapping[str, Any]
+
+    def load(self) -> Dataset:
+        """What the function returns."""
+        return _call(self.where, self.options)
 
 
 def _kind_of_path(name: str) -> str | None:

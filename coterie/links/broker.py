@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import logging
@@ -25,9 +26,10 @@ except ImportError:
     raise InputError("this link needs aiomqtt: pip install 'coterie[peer]'") from None
 
 PASSWORD = "COTERIE_BROKER_PASSWORD"  # the environment variable that holds it
+_LOG = logging.getLogger(__name__)
 _QUIET = logging.getLogger("coterie.links.broker.client")  # the link itself says what happens
 _QUIET.setLevel(logging.CRITICAL + 1)
-_REFUSED = {128, 133, 134, 135, 138, 140, 149}  # reasons that waiting does not change
+_REFUSED = {132, 133, 134, 135, 138, 140, 149}  # reasons that waiting does not change
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,24 @@ class Broker:
             raise InputError(f"the broker does not let us subscribe to {topic}; check its ACL")
 
 
+class _Socket(ssl.SSLSocket):
+    """A TLS socket that is closed where its handshake fails: the client leaves it open."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        try:
+            ssl.SSLSocket.do_handshake(self, block)
+        except BaseException:
+            self.close()
+            raise
+
+
 def tls_context(
     ca: Path | None, certificate: Path | None = None, key: Path | None = None
 ) -> ssl.SSLContext:
     """Trust in a certificate authority (else the system's), with a client certificate if given."""
     try:
         context = ssl.create_default_context(cafile=ca)
+        context.sslsocket_class = _Socket
         if certificate is not None:
             context.load_cert_chain(certificate, key)
     except OSError as error:
@@ -162,16 +176,47 @@ async def embedded_broker() -> AsyncIterator[int]:
     except ImportError:
         raise InputError("an embedded broker needs amqtt: pip install 'coterie[broker]'") from None
     plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
+    config = {"listeners": {"default": {"type": "external"}}, "plugins": plugins}
     with _silence("amqtt"), _silence("transitions"):
-        made: Any = Amqtt(
-            {"listeners": {"default": {"type": "tcp", "bind": "127.0.0.1:0"}}, "plugins": plugins}
-        )
+        made = Amqtt(config)
         await made.start()
+        async with _listen(made) as port:
+            yield port
+
+
+@contextlib.asynccontextmanager
+async def _listen(broker: Any) -> AsyncIterator[int]:
+    """Accept connections for a broker; none is left open at the end."""
+    from amqtt.adapters import StreamReaderAdapter, StreamWriterAdapter
+
+    serving: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            # amqtt has no public way to ask for the port that the system chose
-            yield made._servers["default"].instance.sockets[0].getsockname()[1]
+            ends = StreamReaderAdapter(reader), StreamWriterAdapter(writer)
+            await broker.external_connected(*ends, "default")
+        except Exception as error:  # of one connection; the others go on
+            _LOG.debug("a connection to the embedded broker failed: %s", error)
         finally:
-            await made.shutdown()
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(serve(reader, writer))
+        serving.add(task)
+        task.add_done_callback(serving.discard)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await broker.shutdown()
+        while serving:
+            await asyncio.wait(serving, timeout=0.5)
+            for task in serving:
+                task.cancel()
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from coterie.links.roster import Roster, is_loopback
 from coterie.links.wire import Limits, WireError
 
 log = logging.getLogger(__name__)
+ENDING = 5.0  # seconds in which streams that are told to end must have ended
 
 
 class GrpcLink(Link):
@@ -78,10 +79,9 @@ class GrpcLink(Link):
         if waits:
             await asyncio.wait(waits, timeout=self.settings.grace)
         await _end([*waits, *self._tasks])
-        if self._server is not None:
-            await self._server.stop(None)
-        if self._receiver is not None:
-            await self._receiver.close()
+        if self._server is not None and self._receiver is not None:
+            # New calls are refused from here on, while those that run are ended one by one.
+            await asyncio.gather(self._server.stop(ENDING), self._receiver.close(ENDING))
         self._server, self._receiver, self._tasks = None, None, []
 
     def unreachable(self) -> list[int]:
@@ -102,8 +102,8 @@ class GrpcLink(Link):
         while True:
             await asyncio.sleep(self.settings.watch)
             if refused := knocks.refused():
-                text = "refused %d connections to %s: they did not prove to be a listed peer"
-                log.warning(text, refused, self.listen)
+                text = "refused connections to %s that did not prove to be a listed peer: %d"
+                log.warning(text, self.listen, refused)
 
     def _met(self, peer: int) -> None:
         if peer in self._senders:

@@ -52,38 +52,48 @@ class Receiver:
     met: Callable[[int], None]  # told whenever a peer connects
     knocks: setup.Knocks
     _inbound: dict[int, _Inbound] = field(default_factory=dict)
+    _streams: set[asyncio.Task[Any]] = field(default_factory=set)
     _deliveries: set[asyncio.Task[None]] = field(default_factory=set)
+    _closing: bool = False
 
     def handler(self) -> Any:
         """What a server needs to know about the method."""
         method = grpc.stream_stream_rpc_method_handler(self._serve)
         return grpc.method_handlers_generic_handler(setup.SERVICE, {setup.METHOD: method})
 
-    async def close(self) -> None:
-        """Stop handing over."""
-        for delivery in self._deliveries:
-            delivery.cancel()
-        await asyncio.gather(*self._deliveries, return_exceptions=True)
+    async def close(self, timeout: float) -> None:
+        """End all streams and stop handing over."""
+        self._closing = True
+        ending = [*self._streams, *self._deliveries]
+        for task in ending:
+            task.cancel()
+        if ending:
+            await asyncio.wait(ending, timeout=timeout)
 
     async def _serve(self, _requests: Any, context: Any) -> None:
         self.knocks.proven += 1
-        said = {key: value for key, value in context.invocation_metadata() if key[:7] == "coterie"}
+        if self._closing:
+            await context.abort(Code.UNAVAILABLE, "this peer closes")
+        stream = asyncio.current_task()
+        assert stream is not None  # gRPC serves every call in a task
+        self._streams.add(stream)
+        stream.add_done_callback(self._streams.discard)
+        said = dict(context.invocation_metadata())
         try:
             peer = self._identify(said, context)
-            session = said[setup.SESSION]
-        except (PermissionError, KeyError, ValueError) as error:
+        except PermissionError as error:
             log.warning("refused a connection from %s: %s", context.peer(), error)
             await context.abort(Code.PERMISSION_DENIED, str(error))
         else:
             inbound = self._inbound.setdefault(peer, _Inbound())
-            inbound.begin(session)
+            inbound.begin(str(said.get(setup.SESSION)))
             self.met(peer)
-            await context.write(WELCOME.pack(inbound.arrived, self.limit))
             await self._listen(peer, inbound, context)
 
     async def _listen(self, peer: int, inbound: _Inbound, context: Any) -> None:
         assembler = Assembler(self.limit)
         try:
+            await context.write(WELCOME.pack(inbound.arrived, self.limit))
             while (message := await context.read()) is not grpc.aio.EOF:
                 frame = assembler.add(message)
                 if frame is not None:
@@ -93,9 +103,9 @@ class Receiver:
             log.warning("ended the stream of peer %d: %s", peer, error)
             await context.abort(Code.INVALID_ARGUMENT, str(error))
         except asyncio.CancelledError:
-            if inbound.stream is asyncio.current_task():
-                raise
-            await context.abort(Code.ABORTED, "a newer stream of this peer took over")
+            if inbound.stream is asyncio.current_task() and not self._closing:
+                raise  # the peer is gone
+            await context.abort(Code.ABORTED, "this peer closes, or a newer stream took over")
 
     async def _hand_over(self, peer: int, inbound: _Inbound, number: int, frame: bytes) -> None:
         """Deliver in a task of its own: a frame that came is not lost with its connection."""
@@ -118,21 +128,16 @@ class Receiver:
             except Exception:
                 log.exception("a frame of peer %d was not taken", peer)
 
-    def _identify(self, said: dict[str, str], context: Any) -> int:
+    def _identify(self, said: dict[str, Any], context: Any) -> int:
         """The id of the peer that a connection proves to be."""
-        if said[setup.TO] != str(self.me):
-            raise PermissionError(f"it looks for peer {said[setup.TO]!r:.20}, this is {self.me}")
-        claimed = said[setup.FROM]
-        if not self.secured:
-            proven = int(claimed)
-        else:
+        to, claimed = said.get(setup.TO), said.get(setup.FROM)
+        if to != str(self.me):
+            raise PermissionError(f"it looks for peer {to!r:.20}, this is {self.me}")
+        listed = {str(peer): peer for peer in self.roster.ids if peer != self.me}
+        if claimed not in listed:
+            raise PermissionError(f"peer {claimed!r:.20} is not in the list of peers")
+        if self.secured:
             shown = fingerprint(context.auth_context()["x509_pem_cert"][0])
-            holder = self.roster.holder(shown)
-            if holder is None or str(holder.id) != claimed:
-                raise PermissionError(
-                    f"its certificate {shown} is not that of peer {claimed!r:.20}"
-                )
-            proven = holder.id
-        if proven == self.me or proven not in self.roster.ids:
-            raise PermissionError(f"peer {proven} is not in the list of peers")
-        return proven
+            if shown != self.roster[listed[claimed]].fingerprint:
+                raise PermissionError(f"its certificate {shown} is not that of peer {claimed}")
+        return listed[claimed]

@@ -40,6 +40,7 @@ class Sender:
     outbox: Outbox
     _nudged: asyncio.Event = field(default_factory=asyncio.Event)
     _said: str = ""
+    _shut_out: int = 0  # attempts in a row that met the right certificate and yet failed
 
     def nudge(self) -> None:
         """The peer shows signs of life: try now instead of at the end of the pause."""
@@ -82,7 +83,7 @@ class Sender:
         async with asyncio.timeout(self.settings.answer):
             arrived, limit = WELCOME.unpack(await _read(call, WELCOME.size))
         self.outbox.reach(arrived)
-        self._said = ""
+        self._said, self._shut_out = "", 0
         log.info("peer %d at %s is reached", self.to.id, self.to.address)
         await _first(self._write(call, arrived, limit), self._confirm(call))
 
@@ -103,18 +104,28 @@ class Sender:
 
     async def _say(self, error: Exception) -> None:
         """Log why a peer is not reached, once for each reason."""
-        seen = await _shown_fingerprint(self.to) if self.keys else None
-        if seen and seen != self.to.fingerprint:
-            reason = f"it shows the certificate {seen}, not that of the list; refused"
-        elif seen and self.keys:
-            reason = (
-                f"{_reason(error)}; does its list hold our certificate {self.keys.fingerprint}?"
-            )
-        else:
-            reason = _reason(error)
+        level, reason = await self._explain(error)
         if reason != self._said:
-            log.warning("peer %d at %s is lost: %s", self.to.id, self.to.address, reason)
+            log.log(level, "peer %d at %s is lost: %s", self.to.id, self.to.address, reason)
         self._said = reason
+
+    async def _explain(self, error: Exception) -> tuple[int, str]:
+        """Peers come and go; a certificate that does not fit needs somebody to look at it."""
+        seen = await _shown_fingerprint(self.to) if self.keys and _broke_off(error) else None
+        self._shut_out = self._shut_out + 1 if seen == self.to.fingerprint else 0
+        if self.keys and self._shut_out > 1:
+            own = self.keys.fingerprint
+            return logging.WARNING, f"it refuses us; does its list hold our certificate {own}?"
+        if seen and seen != self.to.fingerprint:
+            return logging.WARNING, f"refused, it shows the certificate {seen}, which is not listed"
+        return logging.INFO, _reason(error)
+
+
+def _broke_off(error: Exception) -> bool:
+    """Whether somebody was there but no call came about, as when a handshake fails."""
+    if not isinstance(error, grpc.aio.AioRpcError) or error.code() != grpc.StatusCode.UNAVAILABLE:
+        return False
+    return "Failed to connect" not in (error.details() or "")  # nobody was there at all
 
 
 def _reason(error: Exception) -> str:

@@ -115,7 +115,8 @@ class Lane:
     intake: Intake
     session: bytes = NOBODY  # of the other
     past: deque[bytes] = field(default_factory=lambda: deque(maxlen=_SESSIONS))
-    heard: float = 0.0  # the last sign of life, or when one was first waited for
+    heard: float = 0.0  # the last sign of life
+    asked: float | None = 0.0  # since when a sign of life is awaited, None if none is
     greeted: float = 0.0  # when it was last asked for one
     pause: float = _FIRST_HELLO
     left: bool = False  # it said bye
@@ -136,7 +137,7 @@ class Lane:
     def remind(self, now: float) -> bool:
         """Say hello again where an answer is due; returns whether it was."""
         missing = not self.met or self.outbox.waiting
-        if not missing or now - max(self.greeted, self.heard) < self.pause:
+        if not missing or now - max(self.greeted, self.heard, self.asked or 0.0) < self.pause:
             return False
         self.pause = min(2 * self.pause, _LAST_HELLO)
         self.greet(now)
@@ -146,13 +147,13 @@ class Lane:
         """After a new connection to the broker: what was on the way may be lost."""
         self.outbox.rewind(0)
         self.pause = _FIRST_HELLO
-        self.heard = now  # nobody could be heard before
+        self.asked = now  # nobody could answer before
         self.greet(now)
 
     def reachable(self, now: float, patience: float) -> bool:
         """Whether to wait for the peer: it did not leave, and no answer is overdue."""
-        pending = not self.met or self.outbox.waiting
-        return not self.left and not (pending and now - self.heard > patience)
+        overdue = self.asked is not None and now - self.asked > patience
+        return not self.left and not overdue
 
     def next(self, now: float) -> Note | None:
         """The note to send next."""
@@ -180,9 +181,9 @@ class Lane:
             return self._greeted(note, now) if bound else self._approached(note)
         if not bound or note.session != self.session:
             return False
-        self.heard = now
-        self.pause = _FIRST_HELLO
-        return self._told(note)
+        counts = self._told(note)
+        self._alive(now)
+        return counts
 
     def done(self, session: bytes, number: int) -> None:
         """Say that a frame was handled."""
@@ -205,8 +206,8 @@ class Lane:
         if due is None:
             return None
         number, parcel = due
-        if not self.outbox.waiting:
-            self.heard = max(self.heard, now)  # patience counts from here
+        if self.asked is None:
+            self.asked = now
         self.outbox.advance(number)
         return Note(
             *("frame", self.own, self.session, number, self.outbox.base, False),
@@ -224,13 +225,18 @@ class Lane:
             self._forget()
             self.session = note.session
         self.left = False
-        self.heard = now
-        self.pause = _FIRST_HELLO
         self.outbox.handled(min(note.base, self.outbox.reached))
         self.outbox.rewind(note.sequence)
+        self._alive(now)
         if note.reply:
             self._answer = note.session
         return True
+
+    def _alive(self, now: float) -> None:
+        """A sign of life: patience begins anew for what is still on the way."""
+        self.heard = now
+        self.pause = _FIRST_HELLO
+        self.asked = now if self.outbox.waiting else None
 
     def _told(self, note: Note) -> bool:
         if note.kind == "frame":

@@ -23,7 +23,7 @@ from coterie.errors import InputError
 from coterie.links.broker import Bounds, Broker, refusal
 from coterie.links.lane import Intake, Lane, Outbox, Parcel
 from coterie.links.link import Link, Receive, Traffic
-from coterie.links.notes import Identity, Note, NoteError, Route, Seal, decode, encode
+from coterie.links.notes import Identity, Note, NoteError, Route, Seal, decode, encode, plain
 from coterie.links.store import Store, Stored, StoreError
 
 try:
@@ -82,7 +82,7 @@ class MqttLink(Link):
         settings: Settings | None = None,
     ) -> None:
         """`peers` maps ids to fingerprints of certificates (anything without an identity)."""
-        _check(broker, identity)
+        _check(broker, identity, peers.get(me, ""))
         self.traffic = Traffic()
         self.settings = settings or Settings()
         self._me, self._run, self._broker, self._store = me, run, broker, store
@@ -94,6 +94,7 @@ class MqttLink(Link):
         self._last: tuple[bytes, Parcel] | None = None  # one frame goes to many peers
         self._packing = asyncio.Lock()
         self._refused: set[str] = set()
+        self._trouble: object = "it does not answer"
 
     async def open(self, receive: Receive) -> None:
         """Connect to the broker, subscribe, and greet everybody."""
@@ -109,15 +110,17 @@ class MqttLink(Link):
         for number, peer in self._peers.items():
             self._spawn(self._deliver(number, peer, receive), f"from {number}")
         try:
-            await asyncio.wait_for(ready, self.settings.start)
-        except (TimeoutError, InputError) as error:
+            async with asyncio.timeout(self.settings.start):
+                await ready
+        except TimeoutError:
             await self._stop()
-            if isinstance(error, InputError):
-                raise
             where = f"{self._broker.host}:{self._broker.port}"
             raise InputError(
-                f"no broker at {where} after {self.settings.start:.0f} s; is it running?"
+                f"no broker at {where} after {self.settings.start:.0f} s: {self._trouble}"
             ) from None
+        except BaseException:
+            await self._stop()
+            raise
 
     async def send(self, to: int, frame: bytes) -> None:
         """Queue a frame for a peer; large ones are in the store before this returns."""
@@ -157,9 +160,10 @@ class MqttLink(Link):
         self._tasks.append(asyncio.create_task(work, name=f"mqtt {self._me}: {name}"))
 
     async def _stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while alive := [task for task in self._tasks if not task.done()]:
+            for task in alive:
+                task.cancel()  # again and again: see _publish
+            await asyncio.wait(alive, timeout=0.5)
         self._tasks.clear()
         if self._store is not None:
             await self._store.close()
@@ -212,6 +216,11 @@ class MqttLink(Link):
         topic = f"coterie/{self._run.hex()}/to/{number}/from/{self._me}"
         payload = encode(note, Route(self._run, self._me, number), self._seal)
         await client.publish(topic, payload, qos=1)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # wait_for of Python 3.11, inside the client, forgets a cancellation that comes
+            # together with its result
+            raise asyncio.CancelledError
 
     async def _leave(self) -> None:
         if self._client is None:
@@ -295,11 +304,13 @@ class MqttLink(Link):
                     if not ready.done():
                         ready.set_result(None)
                     await self._talk(client)
-            except Exception as error:  # whatever broke the connection, the next may hold
+            except Exception as broken:  # whatever it was, the next connection may hold
+                error = _first(broken)
                 known = refusal(error, self._broker)
                 if not ready.done() and known is not None:
                     ready.set_exception(known)
                     return
+                self._trouble = error
                 _LOG.warning("no connection to the broker, again in %.1f s: %s", pause, error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
@@ -342,8 +353,18 @@ class MqttLink(Link):
             await store.sweep(held)
 
 
-def _check(broker: Broker, identity: Identity | None) -> None:
-    """Nothing leaves this machine unsigned or in plain text."""
+def _first(error: Exception) -> Exception:
+    """What went wrong, out of the group that a TaskGroup makes of it."""
+    return _first(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error
+
+
+def _check(broker: Broker, identity: Identity | None, pin: str) -> None:
+    """Nothing leaves this machine unsigned or in plain text, nor with a key nobody expects."""
+    if identity is not None and pin and identity.fingerprint != plain(pin):
+        raise InputError(
+            f"the others expect a certificate with fingerprint {plain(pin)} from this peer; the one"
+            f" here has {identity.fingerprint}"
+        )
     if broker.loopback or (identity is not None and broker.tls is not None):
         return
     raise InputError(

@@ -13,7 +13,6 @@ import hashlib
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -76,16 +75,23 @@ class Identity:
     certificate: bytes  # DER
 
     @classmethod
-    def read(cls, key: Path, certificate: Path) -> Identity:
-        """From two PEM files."""
+    def of(cls, key: bytes, certificate: bytes) -> Identity:
+        """From PEM."""
         try:
-            private = serialization.load_pem_private_key(key.read_bytes(), password=None)
-            public = x509.load_pem_x509_certificate(certificate.read_bytes())
-        except (OSError, ValueError, TypeError) as error:
-            raise InputError(f"cannot read the key {key} and {certificate}: {error}") from None
+            private = serialization.load_pem_private_key(key, password=None)
+            public = x509.load_pem_x509_certificate(certificate)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"not a key and a certificate in PEM: {error}") from None
         if not isinstance(private, ec.EllipticCurvePrivateKey):
-            raise InputError(f"{key} is not an elliptic-curve key; make one with: coterie keys new")
+            raise InputError("not an elliptic-curve key; make one with: coterie keys new")
+        if private.public_key() != public.public_key():
+            raise InputError("the key is not that of the certificate")
         return cls(private, public.public_bytes(serialization.Encoding.DER))
+
+    @property
+    def fingerprint(self) -> str:
+        """By which the others know the certificate: its sha256."""
+        return hashlib.sha256(self.certificate).hexdigest()
 
 
 class Seal:
@@ -96,7 +102,7 @@ class Seal:
 
     def __init__(self, identity: Identity | None, fingerprints: Mapping[int, str]) -> None:
         self.identity = identity
-        self._pins = {peer: _hex(pin) for peer, pin in fingerprints.items()}
+        self._pins = {peer: plain(pin) for peer, pin in fingerprints.items()}
         self._keys: dict[int, ec.EllipticCurvePublicKey] = {}
 
     def sign(self, data: bytes) -> bytes:
@@ -185,5 +191,6 @@ def _note(head: bytes, body: bytes) -> Note:
     return note
 
 
-def _hex(fingerprint: str) -> str:
-    return fingerprint.replace(":", "").lower().removeprefix("sha256")
+def plain(fingerprint: str) -> str:
+    """A fingerprint without colons and capitals."""
+    return fingerprint.replace(":", "").lower()

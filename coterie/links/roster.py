@@ -74,11 +74,6 @@ class Roster:
         """Whether the peers are known by certificates."""
         return bool(self.peers) and all(peer.fingerprint for peer in self.peers)
 
-    def holder(self, fingerprint: str) -> PeerEntry | None:
-        """The peer with this certificate, if any."""
-        found = (p for p in self.peers if p.fingerprint and p.fingerprint == fingerprint)
-        return next(found, None)
-
 
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of an address."""

@@ -122,7 +122,8 @@ class Store:
     async def _run(self, work: Callable[[], _T], seconds: float) -> _T:
         loop = asyncio.get_running_loop()
         try:
-            return await asyncio.wait_for(loop.run_in_executor(self._threads, work), seconds)
+            async with asyncio.timeout(seconds):
+                return await loop.run_in_executor(self._threads, work)
         except StoreError:
             raise
         except TimeoutError:

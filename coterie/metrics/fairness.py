@@ -2,7 +2,8 @@
 
 Demographic parity and equalized odds compare two clusters: counts (true and false positives and
 negatives of each class) are averaged over the nodes of a cluster first, then turned into rates.
-With more clusters the value is the mean over all pairs. All are 0 when clusters are treated alike.
+With more clusters the value is the mean over all pairs, and `compare` also gives every pair and the
+worst (the thesis compares its first two clusters alone). All are 0 when clusters are treated alike.
 A class that a cluster never shows has no rate there and is left out; one cluster alone has NaN.
 """
 
@@ -54,6 +55,25 @@ def tpr_distance(a: Rates, b: Rates) -> float:
 def odds_distance(a: Rates, b: Rates) -> float:
     """The equalized odds of the thesis's tables: mean of |TPR0 - TPR1| + |FPR0 - FPR1|."""
     return tpr_distance(a, b) + overall(np.abs(a.false_positive - b.false_positive))
+
+
+DISTANCES: dict[str, Distance] = {
+    "demographic_parity": parity_distance,
+    "equalized_odds": odds_distance,
+    "equalized_odds_tpr": tpr_distance,
+}
+
+
+def compare(confusion: ArrayLike, cluster: ArrayLike) -> dict[str, Any]:
+    """Every distance of DISTANCES: its mean over pairs of clusters, its worst, and each pair's."""
+    found = {key: pairwise(confusion, cluster, d).value for key, d in DISTANCES.items()}
+    means = {key: overall(list(value.values())) for key, value in found.items()}
+    worst = {f"{key}_worst": highest(value.values()) for key, value in found.items()}
+    pairs = [
+        {"clusters": list(pair), **{key: value[pair] for key, value in found.items()}}
+        for pair in found["demographic_parity"]
+    ]
+    return {**means, **worst, "pairs": pairs}
 
 
 def demographic_parity(confusion: ArrayLike, cluster: ArrayLike) -> float:
@@ -109,6 +129,11 @@ def gap(cluster_accuracies: Iterable[float]) -> float:
     """The best cluster's accuracy less the worst's."""
     known = [value for value in cluster_accuracies if not np.isnan(value)]
     return max(known) - min(known) if known else float("nan")
+
+
+def highest(values: Iterable[float]) -> float:
+    """The largest of the values that are there."""
+    return max((value for value in values if not np.isnan(value)), default=float("nan"))
 
 
 def worst_cluster(cluster_accuracies: Mapping[Name, float]) -> Name | None:

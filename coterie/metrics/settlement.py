@@ -6,12 +6,14 @@ cluster. Nothing is settled before everybody has chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Judge = Callable[[ArrayLike, ArrayLike], bool]
+KEYS = ("settled", "first_settled_round", "adjusted_rand_index", "settlement")  # of a result
 
 
 def matrix(
@@ -40,6 +42,11 @@ def unshared(choice_row: ArrayLike, cluster: ArrayLike) -> bool:
     return bool((chosen.sum(axis=0) <= 1).all())
 
 
+def judge_of(heads: int, cluster: ArrayLike) -> Judge:
+    """What settled means for so many heads: with heads to spare a cluster may use several."""
+    return unshared if heads > len(np.unique(np.asarray(cluster))) else settled
+
+
 def first_settled_round(
     choices: ArrayLike, cluster: ArrayLike, judge: Judge = settled
 ) -> int | None:
@@ -52,11 +59,39 @@ def first_settled_round(
     return int(bad[-1]) + 1 if bad.size else 0
 
 
+def verdict(
+    choices: Sequence[Sequence[int]], rounds: Sequence[int], cluster: Sequence[str], heads: int
+) -> dict[str, Any]:
+    """Whether and when rows of choices settled, and how well the last matches the clusters.
+
+    `rounds` are those of the rows; no rows: the algorithm does not choose.
+    """
+    if not len(choices):
+        return dict.fromkeys(KEYS)
+    judge = judge_of(heads, cluster)
+    first = first_settled_round(choices, cluster, judge)
+    found = (
+        judge(choices[-1], cluster),
+        None if first is None else rounds[first],
+        adjusted_rand_index(choices[-1], cluster),
+        story(rounds, choices, cluster, judge),
+    )
+    return dict(zip(KEYS, found, strict=True))
+
+
 def adjusted_rand_index(choice_row: ArrayLike, cluster: ArrayLike) -> float:
     """How alike the heads and the clusters sort the nodes: 1 is the same, about 0 is chance."""
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(np.asarray(cluster), np.asarray(choice_row)))
+    heads = np.unique(np.asarray(choice_row, np.int64), return_inverse=True)[1]
+    counts = matrix(heads, cluster).astype(np.float64)  # [clusters, heads]
+    both, either = (counts**2).sum(), counts.sum() ** 2
+    by_cluster, by_head = (counts.sum(1) ** 2).sum(), (counts.sum(0) ** 2).sum()
+    together = both - counts.sum()  # ordered pairs of nodes that both put together, and so on
+    split, joined = by_cluster - both, by_head - both
+    apart = either - both - split - joined
+    if split == joined == 0:
+        return 1.0
+    chance = (together + split) * (split + apart) + (together + joined) * (joined + apart)
+    return float(2 * (together * apart - split * joined) / chance)
 
 
 def switches(choices: ArrayLike) -> NDArray[np.int64]:
@@ -65,3 +100,60 @@ def switches(choices: ArrayLike) -> NDArray[np.int64]:
     changed = np.zeros(len(rows), np.int64)
     changed[1:] = (rows[1:] != rows[:-1]).sum(axis=1)
     return changed
+
+
+def problems(choice_row: ArrayLike, cluster: ArrayLike, judge: Judge = settled) -> str:
+    """Why these choices are not settled, in plain words; empty where they are."""
+    if judge(choice_row, cluster):
+        return ""
+    names = [str(name) for name in np.unique(np.asarray(cluster))]
+    counts = matrix(choice_row, cluster)
+    waiting = int((np.asarray(choice_row, np.int64) < 0).sum())
+    told = [f"{_count(waiting, 'node')} {_have(waiting)} not chosen yet"] if waiting else []
+    for head, column in enumerate(counts.T):
+        owners = [name for name, nodes in zip(names, column, strict=True) if nodes]
+        if len(owners) > 1:
+            told.append(f"{_list(owners)} share head {head}")
+    if judge is not unshared:
+        told += [_split(name, row) for name, row in zip(names, counts, strict=True)]
+    return "; ".join(part for part in told if part)
+
+
+def story(
+    rounds: Sequence[int], choices: ArrayLike, cluster: ArrayLike, judge: Judge = settled
+) -> str:
+    """When choices `[len(rounds), nodes]` settled or were lost and, at the end, why they are not.
+
+    `rounds` are those after which a row of choices held, until the next.
+    """
+    rows = np.asarray(choices, np.int64)
+    good = [False, *(judge(row, cluster) for row in rows)]
+    turns = [n for n in range(len(rows)) if good[n] != good[n + 1]]  # found, lost, found, ...
+    found, lost = [rounds[n] for n in turns[::2]], [rounds[n] for n in turns[1::2]]
+    if good[-1]:
+        again = f", after it was lost {_count(len(lost), 'time')}" if lost else ""
+        return f"settled since round {found[-1]}{again}"
+    why = problems(rows[-1], cluster, judge) if len(rows) else "nobody chose"
+    if not found:
+        return f"never settled: {why}"
+    before = f" (and {_count(len(lost) - 1, 'time')} before)" if len(lost) > 1 else ""
+    return f"settled at round {found[-1]}, lost at round {lost[-1]}{before}: {why}"
+
+
+def _split(name: str, row: NDArray[np.int64]) -> str:
+    """That a cluster's nodes chose several heads, where they did."""
+    heads = [f"{head} ({_count(int(nodes), 'node')})" for head, nodes in enumerate(row) if nodes]
+    return f"{name} is split between heads {_list(heads)}" if len(heads) > 1 else ""
+
+
+def _list(parts: Sequence[str]) -> str:
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _have(number: int) -> str:
+    return "has" if number == 1 else "have"

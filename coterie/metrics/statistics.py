@@ -40,3 +40,19 @@ def confidence_interval(
     error = there.std(ddof=1) / math.sqrt(there.size)
     reach = float(stdtrit(there.size - 1, (1 + level) / 2) * error)
     return float(there.mean()) - reach, float(there.mean()) + reach
+
+
+def share_interval(count: int, total: int, level: float = 0.95) -> tuple[float, float] | None:
+    """Where a share lies that was met `count` times in `total` (Wilson's interval); None of none.
+
+    Unlike the mean's interval it is right for shares of 0 and 1, and for few tries.
+    """
+    from scipy.special import ndtri
+
+    if not total:
+        return None
+    z = float(ndtri((1 + level) / 2))
+    share, weight = count / total, z * z / total
+    middle = (share + weight / 2) / (1 + weight)
+    reach = z * math.sqrt((share * (1 - share) + weight / 4) / total) / (1 + weight)
+    return max(0.0, middle - reach), min(1.0, middle + reach)

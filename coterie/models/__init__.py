@@ -2,13 +2,14 @@
 
 from coterie.models import autoencoder, convolutional, dense, resnet8
 from coterie.models.registry import Model, Shape, models, named_head
-from coterie.models.user import build_model
+from coterie.models.user import build_model, check_model
 
 __all__ = [
     "Model",
     "Shape",
     "autoencoder",
     "build_model",
+    "check_model",
     "convolutional",
     "dense",
     "models",

@@ -16,6 +16,8 @@ from coterie.models.registry import Model, Shape, models, named_head
 class Autoencoder(Model):
     """Two convolutions of LeNet-5 and their mirror image (for objective 'reconstruction')."""
 
+    unit: bool = False  # outputs in 0..1, for pixels that are (data set 'union' with unit = true)
+
     def build(self, shape: Shape) -> nn.Module:
         channels, height, width = _image("autoencoder", shape, 12)
         if height % 4 or width % 4:
@@ -34,6 +36,7 @@ class Autoencoder(Model):
             nn.ReLU(),
             nn.Upsample(scale_factor=2),
             nn.Conv2d(6, channels, 5, padding=2),
+            *([nn.Sigmoid()] if self.unit else []),
         )
         module = nn.Sequential()
         module.add_module("encoder", encoder)

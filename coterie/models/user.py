@@ -24,6 +24,13 @@ def build_model(spec: Mapping[str, Any], shape: Shape) -> Callable[[], nn.Module
     return functools.partial(model.build, shape)
 
 
+def check_model(spec: Mapping[str, Any]) -> None:
+    """Refuse a name or an option that no registered model has; own functions are seen later."""
+    options = {key: value for key, value in spec.items() if key != "head"}
+    if ":" not in str(spec.get("name", "")):
+        models.build(options)
+
+
 def _user_model(path: str, options: Mapping[str, Any], shape: Shape) -> Callable[[], nn.Module]:
     """`package.module:function`; the function may take `shape`, and gets the table's options."""
     build = imported(path, "model")

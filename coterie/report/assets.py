@@ -44,6 +44,7 @@ button:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 th[aria-sort=ascending] button::after { content: " ↑"; }
 th[aria-sort=descending] button::after { content: " ↓"; }
 tbody tr + tr td { border-top: 1px solid var(--line); }
+tbody tr.more td { border-top: none; padding-top: 0; color: var(--soft); }
 td small { color: var(--soft); font-weight: 400; }
 td.best { background: var(--best); font-weight: 600; }
 .dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .45em; }
@@ -70,7 +71,10 @@ td.best { background: var(--best); font-weight: 600; }
 .save { all: unset; cursor: pointer; color: var(--soft); font-size: .75rem; }
 .save:hover { color: var(--accent); }
 .plot { height: 270px; }
+.panel.wide { grid-column: 1 / -1; }
+.wide .plot { height: auto; min-height: 270px; }
 .grid + .grid { margin-top: 1rem; }
+.row { margin-top: 1rem; color: var(--soft); }
 select {
   font: inherit; font-size: .9rem; color: var(--ink); background: var(--card); max-width: 100%;
   border: 1px solid var(--line); border-radius: 6px; padding: .3rem .5rem; margin: .25rem 0 .75rem;
@@ -98,7 +102,8 @@ const tone = name => getComputedStyle(document.documentElement).getPropertyValue
 function axis(own) {
   const soft = tone("--soft"), lines = {gridcolor: tone("--grid"), linecolor: tone("--line")};
   const title = Object.assign({standoff: 8}, own && own.title);
-  return Object.assign({}, own, lines, {title, tickfont: {color: soft}, tickcolor: soft});
+  const tickfont = Object.assign({}, own && own.tickfont, {color: soft});
+  return Object.assign({}, own, lines, {title, tickfont, tickcolor: soft});
 }
 
 function themed(layout) {
@@ -147,7 +152,8 @@ document.querySelectorAll(".chip").forEach(chip => chip.addEventListener("click"
 }));
 
 document.querySelectorAll("select").forEach(select => {
-  const update = () => document.querySelectorAll(".panel[data-choice]").forEach(panel => {
+  const panels = select.nextElementSibling.querySelectorAll(".panel[data-choice]");
+  const update = () => panels.forEach(panel => {
     panel.hidden = panel.dataset.choice !== select.value;
   });
   select.addEventListener("change", update);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -20,7 +20,12 @@ from coterie.report.summarize import aggregate
 from coterie.report.tables import shown
 
 # The thesis's colours for its four algorithms; the rest from sets made for colour-blind readers.
-KNOWN = {"facade": "#E34234", "epidemic": "#009B95", "deprl": "#00BFFF", "dac": "#E69F00"}
+KNOWN = {
+    "facade": "#E34234",
+    "epidemic": "#009B95",
+    "deprl": "#00BFFF",
+    **dict.fromkeys(("dac", "dac-thesis"), "#E69F00"),
+}
 OTHERS = ("#7B5EA7", "#CC79A7", "#0072B2", "#8C8C3A", "#A0522D", "#6E7B8B", "#B5BD00", "#D55E9C")
 HEADS = ("#4477AA", "#DDAA33", "#AA3377", "#66CCEE", "#228833", "#EE6677", "#999999")
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -118,7 +123,7 @@ def choice_timelines(study: Study) -> list[Panel]:
     panels = []
     for name, rounds, choices, clusters in _choices(study):
         heads = int(choices.max()) + 1
-        for cluster in _clusters_of(study, clusters):
+        for cluster in clusters_of(study, clusters):
             chosen = choices[:, clusters == cluster]
             counts = np.stack([(chosen == head).sum(axis=1) for head in range(heads)])
             title = f"{cluster}: nodes preferring each head"
@@ -130,11 +135,18 @@ def choice_matrices(study: Study) -> list[Panel]:
     """For each result: how many nodes of each cluster preferred each head in the end."""
     panels = []
     for name, _, choices, clusters in _choices(study):
-        names, heads = _clusters_of(study, clusters), range(int(choices.max()) + 1)
+        names, heads = clusters_of(study, clusters), range(int(choices.max()) + 1)
         last = choices[-1]
         counts = [[int(((last == h) & (clusters == c)).sum()) for h in heads] for c in names]
         panels.append(Panel("In the end: cluster and head", _heat_map(names, counts), name))
     return panels
+
+
+def without(study: Study, labels: Collection[str]) -> Study:
+    """The study without the choices of these labels."""
+    choice = study.frames["choice"]
+    kept = choice[~choice["label"].isin(list(labels))]
+    return replace(study, frames={**study.frames, "choice": kept})
 
 
 def scenarios(study: Study) -> list[tuple[str, str]]:
@@ -174,7 +186,7 @@ def _curves(
     along: str = "round",
 ) -> Panel:
     value = "loss" if metric == "mse" else metric
-    figure = _figure("rounds", "MSE" if metric == "mse" else "%")
+    figure = canvas("rounds", "MSE" if metric == "mse" else "%")
     there = {r["label"] for r in study.results if r["scenario"] == scenario}
     for label, look in looks(study).items():
         curve = mean_and_std(rows[rows["label"] == label], value, along)
@@ -184,12 +196,18 @@ def _curves(
 
 
 def _lines(look: Look, curve: pd.DataFrame) -> Iterator[go.Scatter]:
-    points = thin(curve[["x", "mean", "std"]].to_numpy())
-    x, mean, std = points.T
-    if (std > 0).any():
+    x, mean, std = thin(curve[["x", "mean", "std"]].to_numpy()).T
+    yield from band(look, x, mean, mean - std, mean + std)
+
+
+def band(
+    look: Look, x: NDArray[Any], middle: NDArray[Any], low: NDArray[Any], high: NDArray[Any]
+) -> Iterator[go.Scatter]:
+    """A line and, where there is any, the band about it."""
+    if (high > low).any():
         yield go.Scatter(
             x=_short(np.concatenate([x, x[::-1]])),
-            y=_short(np.concatenate([mean + std, (mean - std)[::-1]])),
+            y=_short(np.concatenate([high, low[::-1]])),
             fill="toself",
             fillcolor=_faint(look.color),
             line={"width": 0},
@@ -200,7 +218,7 @@ def _lines(look: Look, curve: pd.DataFrame) -> Iterator[go.Scatter]:
         )
     yield go.Scatter(
         x=_short(x),
-        y=_short(mean),
+        y=_short(middle),
         name=look.name,
         mode="lines" if len(x) > 1 else "markers",
         line={"color": look.color, "dash": look.dash, "width": 2},
@@ -210,7 +228,7 @@ def _lines(look: Look, curve: pd.DataFrame) -> Iterator[go.Scatter]:
 
 def _bars(study: Study, key: str, title: str) -> Panel:
     spreads = aggregate(study.results)
-    figure = _figure("", "")
+    figure = canvas("", "")
     for label, look in looks(study).items():
         found = {
             s: keys[key] for s, keys in spreads[label].items() if keys[key]["mean"] is not None
@@ -254,10 +272,11 @@ def _choices(
         rows = rows[rows["seed"] == result["seed"]]
         if len(rows) and seen[where] < SEEDS:
             seen[where] += 1
-            yield (_name(result), *_until(rows, result["rounds"]))
+            yield (result_name(result), *_until(rows, result["rounds"]))
 
 
-def _name(result: Mapping[str, Any]) -> str:
+def result_name(result: Mapping[str, Any]) -> str:
+    """What one seed's panels are headed with."""
     ending = {True: " · settled", False: " · not settled", None: ""}[result["settled"]]
     return f"{shown(result)} · {result['scenario']} · seed {result['seed']}{ending}"
 
@@ -274,13 +293,14 @@ def _until(
     return thin(rounds), thin(choices), clusters
 
 
-def _clusters_of(study: Study, clusters: NDArray[np.str_]) -> list[str]:
+def clusters_of(study: Study, clusters: NDArray[np.str_]) -> list[str]:
+    """The clusters that occur, the largest first."""
     there = set(clusters.tolist())
     return [name for name in study.clusters if name in there] + sorted(there - set(study.clusters))
 
 
 def _stack(rounds: NDArray[np.int64], counts: NDArray[np.int64]) -> go.Figure:
-    figure = _figure("rounds", "nodes")
+    figure = canvas("rounds", "nodes")
     for head, row in enumerate(counts):
         color = HEADS[head % len(HEADS)]
         figure.add_trace(
@@ -299,7 +319,7 @@ def _stack(rounds: NDArray[np.int64], counts: NDArray[np.int64]) -> go.Figure:
 
 
 def _heat_map(names: Sequence[str], counts: Sequence[Sequence[int]]) -> go.Figure:
-    figure = _figure("", "")
+    figure = canvas("", "")
     figure.add_trace(
         go.Heatmap(
             z=counts,
@@ -319,7 +339,8 @@ def _heat_map(names: Sequence[str], counts: Sequence[Sequence[int]]) -> go.Figur
     return figure
 
 
-def _figure(x: str, y: str) -> go.Figure:
+def canvas(x: str, y: str) -> go.Figure:
+    """An empty figure with these axes."""
     return go.Figure(
         layout={
             "template": "none",

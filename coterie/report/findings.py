@@ -7,10 +7,11 @@ from typing import Any
 
 from coterie.report.records import Study
 from coterie.report.summarize import aggregate
-from coterie.report.tables import in_order, shown
+from coterie.report.tables import ORACLE, in_order, shown
 
 NAMED = 4  # more labels than this are told as the best and the worst
 TOLD = 6  # scenarios told in words
+STORIES = 3  # seeds of a scenario of which it is told why they did not settle
 
 
 def findings(study: Study) -> list[str]:
@@ -42,8 +43,10 @@ def _tell(study: Study, scenario: str, several: bool) -> str:
         rounds = " and ".join(map(str, lengths))
         return f"{start}Runs of {rounds} rounds stand side by side; they cannot be compared."
     metric = results[0]["metric"]
-    parts = [_served(study, scenario, metric, names, spreads), _best(names, spreads, metric)]
-    return start + " ".join(part for part in [*parts, _settled(results)] if part)
+    fair = {label: s for label, s in spreads.items() if not names[label].endswith(ORACLE)}
+    parts = [_served(study, scenario, metric, names, spreads), _best(names, fair, metric)]
+    parts += [_gap(names, spreads, results), _settled(results)]
+    return start + " ".join(part for part in parts if part)
 
 
 def _served(
@@ -89,6 +92,23 @@ def _best(names: Mapping[str, str], spreads: Mapping[str, Mapping[str, Any]], me
     return f"Best {title}: {names[first]} ({value}{doubt})."
 
 
+def _gap(
+    names: Mapping[str, str],
+    spreads: Mapping[str, Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
+) -> str:
+    """Where there are more than two clusters: how far the best and the worst of them are apart."""
+    means = {names[label]: s["gap"]["mean"] for label, s in spreads.items()}
+    known = {name: value for name, value in means.items() if value is not None}
+    metric = results[0]["metric"]
+    if not known or len(results[0][metric] or {}) < 3:
+        return ""
+    unit = "points" if metric == "accuracy" else "in mean squared error"
+    digits = ".1f" if metric == "accuracy" else ".4g"
+    values = [f"{value:{digits}} under {name}" for name, value in known.items()]
+    return f"Best and worst cluster are apart, {unit}: {_list(values)}."
+
+
 def _doubt(first: Sequence[float] | None, second: Sequence[float] | None) -> str:
     if not first or not second:
         return ", from too few seeds to be sure"
@@ -102,7 +122,28 @@ def _settled(results: Sequence[Mapping[str, Any]]) -> str:
         if result["settled"] is not None:
             counts.setdefault(shown(result), []).append(result["settled"])
     told = [f"{name} in {sum(flags)} of {len(flags)} seeds" for name, flags in counts.items()]
-    return f"Settled: {_list(told)}." if told else ""
+    return f"Settled: {_list(told)}.{_restarts(results)}{_stories(results)}" if told else ""
+
+
+def _restarts(results: Sequence[Mapping[str, Any]]) -> str:
+    """Who was started again, because the true clusters said that it had not settled."""
+    again = [result for result in results if result.get("restarts")]
+    if not again:
+        return ""
+    names = [f"{shown(r)}, seed {r['seed']} ({r['restarts']} x)" for r in again]
+    after = again[0]["abandoned"][0]["round"]
+    return f" Started again with another seed, not settled after round {after}: {_list(names)}."
+
+
+def _stories(results: Sequence[Mapping[str, Any]]) -> str:
+    """When and why the first seeds that did not settle did not."""
+    lost = [
+        f" {shown(r)}, seed {r['seed']}: {r['settlement']}."
+        for r in results
+        if r["settled"] is False and r.get("settlement")
+    ]
+    rest = f" ({len(lost) - STORIES} more below.)" if len(lost) > STORIES else ""
+    return "".join(lost[:STORIES]) + rest
 
 
 def _list(parts: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from coterie.errors import InputError
-from coterie.report import figures, tables
+from coterie.report import family, figures, tables
 from coterie.report.assets import SCRIPT, STYLE
 from coterie.report.figures import Panel
 from coterie.report.findings import findings
@@ -27,13 +27,20 @@ NOTES = {
     "fair": "Two thirds of the mean over clusters, one third of 100 less the gap between the best "
     "and the worst cluster.",
     "bars": "How differently clusters are treated; whiskers: one standard deviation over seeds.",
+    "pairs": "0 is fair. The results above are means over these pairs.",
     "bytes": "The mean over all nodes against what a node has sent, each copy counted; the final "
     "all-reduce is left out.",
     "choices": "Settled means that each cluster's nodes prefer one head, and distinct clusters "
     "distinct heads.",
+    "family": "A colour is a branch: of several children of a model the one with most followers "
+    "goes on with its parent's colour. A fork is another child of one parent, a merger another "
+    "model whose followers now follow one, extinct what nobody went on with.",
+    "nodes": "Over nodes, whatever their cluster. Variance in squared percentage points; Jain's "
+    "index is 1 where all nodes do alike. Unseen nodes did not train: they got what the algorithm "
+    "gives to newcomers.",
     "table": "Mean ± standard deviation over seeds. The best of each scenario is marked, save for "
-    "algorithms that are told the clusters. DP and EO: demographic parity and equalized odds, "
-    "0 is fair.",
+    "algorithms that are told the clusters. DP and EO: demographic parity and equalized odds (true "
+    "and false positive rates; or true positive rates alone), 0 is fair.",
 }
 
 
@@ -63,25 +70,36 @@ def write_tables(study: Study, folder: Path) -> None:
         (folder / f"results{ending}.csv").write_text(
             tables.to_csv(results, study.order), encoding="utf-8"
         )
-        for name, build in (("results", tables.results_table), ("seeds", tables.seeds_table)):
-            table = build(results, study.order, study.clusters)
+        made = {
+            "results": tables.results_table(results, study.order, study.clusters),
+            "nodes": tables.nodes_table(results, study.order),
+            "seeds": tables.seeds_table(results, study.order, study.clusters),
+        }
+        for name, table in made.items():
             stem = folder / f"{name}{ending}"
             stem.with_suffix(".md").write_text(tables.to_markdown(table), encoding="utf-8")
             stem.with_suffix(".tex").write_text(tables.to_latex(table), encoding="utf-8")
+    pairs = tables.pairs_table(study.results, study.order)
+    if pairs.rows:
+        (folder / "pairs.md").write_text(tables.to_markdown(pairs), encoding="utf-8")
+        (folder / "pairs.tex").write_text(tables.to_latex(pairs), encoding="utf-8")
 
 
 def render(study: Study, runs: Sequence[Run]) -> str:
     """The whole page as text."""
     drawn: list[Panel] = []
-    body = "".join(_sections(study, runs, drawn))
-    title = escape(study.name)
+    return document(study.name, "".join(_sections(study, runs, drawn)), drawn)
+
+
+def document(title: str, body: str, drawn: Sequence[Panel]) -> str:
+    """A page that needs nothing else: its look, its behaviour and the figures drawn in it."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{title} · Coterie</title>
+<title>{escape(title)} · Coterie</title>
 <style>{STYLE}</style>
 <script>{get_plotlyjs()}</script>
 </head>
@@ -105,18 +123,26 @@ def _target(folders: Sequence[Path], out: Path | None) -> Path:
 def _sections(study: Study, runs: Sequence[Run], drawn: list[Panel]) -> Iterable[str]:
     yield _head(study)
     yield _results(study)
-    yield _legend(study)
+    yield _nodes(study)
+    yield from figure_sections(study, drawn)
+    yield seeds(study)
+    yield from (run_details(run) for run in runs)
+
+
+def figure_sections(study: Study, drawn: list[Panel]) -> Iterable[str]:
+    """Every figure that the records allow, with a legend that hides and shows labels."""
+    yield legend(study)
     curves = figures.accuracy_over_rounds(study)
-    yield _panels("Each cluster over rounds", NOTES["curves"], curves, drawn)
+    yield panels("Each cluster over rounds", NOTES["curves"], curves, drawn)
     fair = figures.fair_accuracy_over_rounds(study)
-    yield _panels("Fair accuracy over rounds", NOTES["fair"], fair, drawn)
+    yield panels("Fair accuracy over rounds", NOTES["fair"], fair, drawn)
     bars = figures.fairness_bars(study)
-    yield _panels("Fairness between clusters", NOTES["bars"], bars, drawn)
+    yield panels("Fairness between clusters", NOTES["bars"], bars, drawn)
     sent = figures.accuracy_over_bytes(study)
-    yield _panels("What it costs to send", NOTES["bytes"], sent, drawn)
+    yield panels("What it costs to send", NOTES["bytes"], sent, drawn)
+    yield _pairs(study)
     yield _choices(study, drawn)
-    yield _seeds(study)
-    yield from (_run(run) for run in runs)
+    yield _family(study, drawn)
 
 
 def _head(study: Study) -> str:
@@ -133,7 +159,7 @@ def _head(study: Study) -> str:
 def _results(study: Study) -> str:
     colors = {label: look.color for label, look in figures.looks(study).items()}
     parts = [
-        _table(tables.results_table(results, study.order, study.clusters), colors)
+        table_html(tables.results_table(results, study.order, study.clusters), colors)
         for results in tables.by_metric(study.results).values()
     ]
     reasons = dict.fromkeys(r["parity_reason"] for r in study.results if r["parity_reason"])
@@ -141,16 +167,38 @@ def _results(study: Study) -> str:
     return f'<h2>Results</h2><p class="soft">{NOTES["table"]}</p>{"".join(parts)}{notes}'
 
 
-def _seeds(study: Study) -> str:
+def _nodes(study: Study) -> str:
+    """Those who are served worst, where the metric is accuracy."""
+    results = tables.by_metric(study.results).get("accuracy")
+    if not results:
+        return ""
+    colors = {label: look.color for label, look in figures.looks(study).items()}
+    made = table_html(tables.nodes_table(results, study.order), colors)
+    return f'<h2>Who is served worst</h2><p class="soft">{NOTES["nodes"]}</p>{made}'
+
+
+def seeds(study: Study) -> str:
+    """The table of every seed."""
     colors = {label: look.color for label, look in figures.looks(study).items()}
     parts = [
-        _table(tables.seeds_table(results, study.order, study.clusters), colors)
+        table_html(tables.seeds_table(results, study.order, study.clusters), colors)
         for results in tables.by_metric(study.results).values()
     ]
     return f"<h2>Every seed</h2>{''.join(parts)}"
 
 
-def _legend(study: Study) -> str:
+def _pairs(study: Study) -> str:
+    """How alike each two of more than two clusters are treated."""
+    table = tables.pairs_table(study.results, study.order)
+    if not table.rows:
+        return ""
+    colors = {label: look.color for label, look in figures.looks(study).items()}
+    note = f'<p class="soft">{NOTES["pairs"]}</p>'
+    return f"<h2>Fairness between each two clusters</h2>{note}{table_html(table, colors)}"
+
+
+def legend(study: Study) -> str:
+    """Buttons that hide and show a label in all figures."""
     chips = [
         f'<button class="chip" type="button" aria-pressed="true" data-label="{escape(look.label)}">'
         f"{_dot(look.color)}{look.name}</button>"
@@ -159,44 +207,69 @@ def _legend(study: Study) -> str:
     return f'<div class="legend" role="group" aria-label="Show or hide">{"".join(chips)}</div>'
 
 
-def _panels(title: str, note: str, panels: Sequence[Panel], drawn: list[Panel]) -> str:
-    if not panels:
+def panels(
+    title: str, note: str, made: Sequence[Panel], drawn: list[Panel], keys: bool = False
+) -> str:
+    """A section of panels in their rows; `keys`: each has a legend of its own."""
+    if not made:
         return ""
-    rows = [
-        [_panel(panel, drawn, legend=False) for panel in panels if panel.row == row]
-        for row in dict.fromkeys(panel.row for panel in panels)
-    ]
+    names = dict.fromkeys(panel.row for panel in made)
     grids = "".join(
-        f'<div class="grid{" two" if len(cards) in (1, 2, 4) else ""}">{"".join(cards)}</div>'
-        for cards in rows
+        _grid(name, [panel for panel in made if panel.row == name], drawn, keys) for name in names
     )
-    return f'<h2>{title}</h2><p class="soft">{note}</p>{grids}'
+    return f'<h2>{escape(title)}</h2><p class="soft">{escape(note)}</p>{grids}'
+
+
+def _grid(name: str, row: Sequence[Panel], drawn: list[Panel], keys: bool) -> str:
+    """A row of panels, headed by its name where the panels do not say it themselves."""
+    cards = "".join(_panel(panel, drawn, keys) for panel in row)
+    head = "" if name in row[0].title else f'<h3 class="row">{escape(name)}</h3>'
+    return f'{head}<div class="grid{" two" if len(row) in (1, 2, 4) else ""}">{cards}</div>'
 
 
 def _choices(study: Study, drawn: list[Panel]) -> str:
-    panels = [*figures.choice_timelines(study), *figures.choice_matrices(study)]
-    names = dict.fromkeys(panel.row for panel in panels)
+    heads = figures.without(study, family.labels(study))
+    made = [*figures.choice_timelines(heads), *figures.choice_matrices(heads)]
+    return _picked("Which head nodes prefer", NOTES["choices"], made, drawn)
+
+
+def _family(study: Study, drawn: list[Panel]) -> str:
+    made = family.family_panels(study)
+    return _picked("The family of models", NOTES["family"], made, drawn, wide=1)
+
+
+def _picked(title: str, note: str, made: Sequence[Panel], drawn: list[Panel], wide: int = 0) -> str:
+    """A section of panels of which the reader picks a run; the first `wide` of each are wide."""
+    names = dict.fromkeys(panel.row for panel in made)
     if not names:
         return ""
     options = "".join(f"<option>{escape(name)}</option>" for name in names)
-    cards = "".join(_panel(panel, drawn, legend=True, choice=panel.row) for panel in panels)
+    places = [[p for p in made if p.row == panel.row].index(panel) for panel in made]
+    cards = "".join(
+        _panel(panel, drawn, keys=True, choice=panel.row, wide=place < wide)
+        for panel, place in zip(made, places, strict=True)
+    )
     return (
-        f'<h2>Which head nodes prefer</h2><p class="soft">{NOTES["choices"]}</p>'
+        f'<h2>{escape(title)}</h2><p class="soft">{escape(note)}</p>'
         f'<select aria-label="Run to look at">{options}</select><div class="grid">{cards}</div>'
     )
 
 
-def _panel(panel: Panel, drawn: list[Panel], legend: bool, choice: str = "") -> str:
-    panel.figure.update_layout(showlegend=legend)
+def _panel(
+    panel: Panel, drawn: list[Panel], keys: bool, choice: str = "", wide: bool = False
+) -> str:
+    panel.figure.update_layout(showlegend=keys)
     drawn.append(panel)
     chosen = f' data-choice="{escape(choice)}" hidden' if choice else ""
     save = '<button class="save" type="button" title="Save as a picture">PNG</button>'
     head = f"<header><h3>{escape(panel.title)}</h3>{save}</header>"
     plot = f'<div class="plot" data-figure="{len(drawn) - 1}"></div>'
-    return f'<section class="panel"{chosen}>{head}{plot}</section>'
+    kind = "panel wide" if wide else "panel"
+    return f'<section class="{kind}"{chosen}>{head}{plot}</section>'
 
 
-def _run(run: Run) -> str:
+def run_details(run: Run) -> str:
+    """The configuration and the environment of a run, folded away."""
     environment = "\n".join(f"{key}: {_value(value)}" for key, value in run.environment.items())
     name = run.summary.name
     return _details(f"Configuration of {name}", run.config) + _details(
@@ -212,12 +285,17 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _table(table: Table, colors: Mapping[str, str]) -> str:
-    head = "".join(
-        f'<th scope="col"><button type="button">{escape(name)}</button></th>'
-        for name in table.header
+def table_html(table: Table, colors: Mapping[str, str], sortable: bool = True) -> str:
+    """A table whose rows have the colour of their label, and columns that can be sorted by."""
+    plain, button = (
+        '<th scope="col">{}</th>',
+        '<th scope="col"><button type="button">{}</button></th>',
     )
-    rows = "".join(f"<tr>{''.join(_cells(row, colors))}</tr>" for row in table.rows)
+    head = "".join((button if sortable else plain).format(escape(name)) for name in table.header)
+    rows = "".join(
+        f"<tr class='{'' if row[0].text else 'more'}'>{''.join(_cells(row, colors))}</tr>"
+        for row in table.rows
+    )
     return (
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
@@ -225,7 +303,8 @@ def _table(table: Table, colors: Mapping[str, str]) -> str:
 
 
 def _cells(row: Sequence[Cell], colors: Mapping[str, str]) -> Iterable[str]:
-    dot = _dot(colors[str(row[0].value)])
+    color = colors.get(str(row[0].value)) if row[0].text else None
+    dot = _dot(color) if color else ""
     for index, cell in enumerate(row):
         value = "" if cell.value is None else escape(str(cell.value))
         style = ' class="best"' if cell.best else ""

@@ -16,17 +16,24 @@ from coterie.errors import InputError
 from coterie.report.summarize import Summary, cluster_names
 
 WHERE = ("label", "scenario", "seed", "round", "phase")
+BY_NODE = ("worst_node", "worst_tenth", "accuracy_variance", "jain_index")
 MEASURED = ("accuracy", "loss", "bytes")
 FAIRNESS = ("demographic_parity", "equalized_odds", "equalized_odds_tpr", "fair_accuracy")
 COLUMNS = {
     "population": ("scenario", "seed", "clusters"),
     "cluster": (*WHERE, "cluster", "nodes", *MEASURED),
     "node": (*WHERE, "node", "cluster", *MEASURED),
-    "overall": (*WHERE, "worst_node", *MEASURED, *FAIRNESS),
+    "overall": (*WHERE, *BY_NODE, *MEASURED, *FAIRNESS),
+    "unseen": (*WHERE, *BY_NODE, "accuracy", "loss", *FAIRNESS),
     "choice": ("label", "scenario", "seed", "round", "choice"),
+    "head": (*WHERE, "cluster", "head", "loss", "std"),
+    "model": (
+        *("label", "scenario", "seed", "born", "id", "parent"),
+        *("updates", "followers", "popularity", "extinct"),
+    ),
 }
-TEXT = ("label", "scenario", "phase", "cluster")
-HEADS = range(1024)  # more than anyone trains
+TEXT = ("label", "scenario", "phase", "cluster", "id", "parent")
+HEADS = range(-1, 1024)  # more than anyone trains; -1: not chosen yet
 
 Frames = dict[str, pd.DataFrame]
 
@@ -39,7 +46,12 @@ def _is_clusters(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(v, str) for v in value)
 
 
-LISTS = {"choice": _is_choice, "clusters": _is_clusters}
+LISTS = {
+    "choice": _is_choice,
+    "clusters": _is_clusters,
+    "updates": _is_choice,
+    "followers": _is_choice,
+}
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,7 @@ def read_run(folder: Path) -> Run:
 def read_frames(folder: Path) -> Frames:
     """The records of a run folder, one frame for each kind; a last line cut short is left out."""
     lines = _text(folder, "records.jsonl").splitlines()
+    lines += _text(folder, "dag.jsonl").splitlines() if (folder / "dag.jsonl").exists() else []
     kinds: dict[str, list[dict[str, Any]]] = {kind: [] for kind in COLUMNS}
     for record in _records(folder, lines):
         if record.get("kind") in kinds:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from coterie.metrics.fairness import fair_accuracy
+from coterie.metrics.fairness import DISTANCES, fair_accuracy
 from coterie.metrics.statistics import confidence_interval, mean, std
 
 Results = Sequence[Mapping[str, Any]]
@@ -17,17 +17,36 @@ PLAIN = (
     "accuracy_all",
     "mse_all",
     "worst_node",
-    "demographic_parity",
-    "equalized_odds",
-    "equalized_odds_tpr",
+    "best_node",
+    "worst_tenth",
+    "accuracy_variance",
+    "jain_index",
+    "worst_cluster_accuracy",
+    "gap",
+    *DISTANCES,
+    *(f"{distance}_worst" for distance in DISTANCES),
     "fair_accuracy",
     "bytes_per_node",
     "server_bytes",
     "settled",
     "first_settled_round",
     "adjusted_rand_index",
+    "models",
+    "restarts",
     "train_seconds",
 )
+
+
+UNSEEN = ("accuracy_all", "mse_all", "worst_tenth", "fair_accuracy")  # of newcomers, `unseen_...`
+
+
+class Pair(BaseModel):
+    """How alike two clusters are treated; 0: alike."""
+
+    clusters: tuple[str, str]
+    demographic_parity: float | None = None
+    equalized_odds: float | None = None
+    equalized_odds_tpr: float | None = None
 
 
 class Metrics(BaseModel):
@@ -38,10 +57,30 @@ class Metrics(BaseModel):
     accuracy_all: float | None = None
     mse_all: float | None = None
     worst_node: float | None = None
+    best_node: float | None = None
+    worst_cluster: str | None = None
+    worst_cluster_accuracy: float | None = None
+    gap: float | None = None
+    worst_tenth: float | None = None
+    accuracy_variance: float | None = None
+    jain_index: float | None = None
     demographic_parity: float | None = None
     equalized_odds: float | None = None
     equalized_odds_tpr: float | None = None
+    demographic_parity_worst: float | None = None
+    equalized_odds_worst: float | None = None
+    equalized_odds_tpr_worst: float | None = None
+    pairs: list[Pair] | None = None
     fair_accuracy: float | None = None
+
+
+class Abandoned(BaseModel):
+    """A start that was given up because it had not settled after a round."""
+
+    seed: int
+    round: int
+    why: str
+    bytes_per_node: float | None = None
 
 
 class Result(Metrics):
@@ -60,9 +99,14 @@ class Result(Metrics):
     settled: bool | None = None
     first_settled_round: int | None = None
     adjusted_rand_index: float | None = None
+    settlement: str | None = None  # when it settled, or why it did not
+    models: int | None = None  # alive in the end, where there is a family of them
+    restarts: int = 0
+    abandoned: list[Abandoned] = []
     train_seconds: float | None = None
     parity_reason: str | None = None
     before_all_reduce: Metrics | None = None
+    unseen: Metrics | None = None
 
 
 class Summary(BaseModel):
@@ -77,8 +121,10 @@ class Summary(BaseModel):
 def aggregate(results: Results) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
     """Label -> scenario -> key -> mean, std (ddof 0) and ci95 over seeds.
 
-    Clusters have keys such as `accuracy:majority`. The mean of `settled` is the share of seeds that
-    settled. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged accuracies.
+    Clusters have keys such as `accuracy:majority`, and where there are more than two, their pairs
+    keys such as `equalized_odds:A|B`. The mean of `settled` is the share of seeds that
+    settled. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged accuracies. What
+    nodes got that did not train has keys such as `unseen_accuracy_all`.
     """
     table: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for (label, scenario), group in grouped(results).items():
@@ -107,11 +153,36 @@ def cluster_names(results: Results) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def cluster_pairs(results: Results) -> list[tuple[str, str]]:
+    """The pairs of clusters that were compared, where there are several."""
+    pairs = [(p["clusters"][0], p["clusters"][1]) for r in results for p in r.get("pairs") or []]
+    found = list(dict.fromkeys(pairs))
+    return found if len(found) > 1 else []
+
+
+def pair_key(distance: str, pair: tuple[str, str]) -> str:
+    """The key of a pair's distance in an aggregate."""
+    return f"{distance}:{pair[0]}|{pair[1]}"
+
+
+def _of_pair(result: Mapping[str, Any], pair: tuple[str, str], distance: str) -> float | None:
+    for entry in result.get("pairs") or []:
+        if tuple(entry["clusters"]) == pair:
+            value: float | None = entry[distance]
+            return value
+    return None
+
+
 def _spreads(group: Results) -> dict[str, dict[str, Any]]:
     keys = {key: spread(r.get(key) for r in group) for key in PLAIN}
     for field in ("accuracy", "mse"):
         for name in cluster_names([{field: r.get(field)} for r in group]):
             keys[f"{field}:{name}"] = spread((r.get(field) or {}).get(name) for r in group)
+    for pair in cluster_pairs(group):
+        for distance in DISTANCES:
+            keys[pair_key(distance, pair)] = spread(_of_pair(r, pair, distance) for r in group)
+    for key in UNSEEN:
+        keys[f"unseen_{key}"] = spread((r.get("unseen") or {}).get(key) for r in group)
     keys["fair_accuracy_of_means"] = _fair_accuracy_of_means(keys)
     return keys
 

@@ -9,8 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from coterie.metrics.fairness import DISTANCES
 from coterie.metrics.traffic import format_bytes
-from coterie.report.summarize import Results, aggregate, cluster_names, grouped
+from coterie.report.summarize import (
+    Results,
+    aggregate,
+    cluster_names,
+    cluster_pairs,
+    grouped,
+    pair_key,
+)
 
 ORACLE = "(knows the clusters)"
 NOTHING = "–"
@@ -84,10 +92,26 @@ def results_table(
     return _mark_best(table, columns) if comparable else table
 
 
+def nodes_table(results: Results, order: Sequence[str] = ()) -> Table:
+    """One row for each (scenario, label): how those are served who are served worst."""
+    columns = [*BY_NODE, *(UNSEEN if any(result.get("unseen") for result in results) else ())]
+    spreads = aggregate(results)
+    rows = [
+        [
+            *(Cell(shown(group[0]), label), Cell(scenario, scenario)),
+            *(_cell(column, spreads[label][scenario]) for column in columns),
+        ]
+        for (label, scenario), group in in_order(results, order)
+    ]
+    table = Table(["algorithm", "scenario", *(c.title for c in columns)], rows)
+    comparable = len({result["rounds"] for result in results}) <= 1
+    return _without_empty(_mark_best(table, columns) if comparable else table)
+
+
 def seeds_table(results: Results, order: Sequence[str] = (), clusters: Sequence[str] = ()) -> Table:
     """One row for each (scenario, label, seed)."""
     columns = [c for c in _columns(results, clusters) if c.key != "bytes_per_node"]
-    extra = ["settled", "since round", "Rand index", "before all-reduce"]
+    extra = ["settled", "since round", "Rand index", "settlement", "restarts", "before all-reduce"]
     rows = []
     for _, group in in_order(results, order):
         for result in group:
@@ -97,6 +121,20 @@ def seeds_table(results: Results, order: Sequence[str] = (), clusters: Sequence[
             rows.append([*names, _number(result["seed"], "d"), *measured, *_choices(result)])
     header = ["algorithm", "scenario", "seed", *(c.title for c in columns), *extra]
     return _without_empty(Table(header, rows))
+
+
+def pairs_table(results: Results, order: Sequence[str] = ()) -> Table:
+    """One row for each (scenario, label, two clusters), where there are more than two clusters."""
+    columns = [column for column in FAIRNESS if column.key in DISTANCES]
+    spreads = aggregate(results)
+    rows = []
+    for (label, scenario), group in in_order(results, order):
+        for pair in cluster_pairs(group):
+            found = spreads[label][scenario]
+            cells = [_cell(replace(c, key=pair_key(c.key, pair)), found) for c in columns]
+            names = [Cell(shown(group[0]), label), Cell(scenario, scenario)]
+            rows.append([*names, Cell(f"{pair[0]} and {pair[1]}"), *cells])
+    return Table(["algorithm", "scenario", "clusters", *(c.title for c in columns)], rows)
 
 
 def in_order(
@@ -166,10 +204,29 @@ def _seconds(found: Spread) -> str:
 
 
 SECONDS = Column("seconds", "train_seconds", _seconds)
+BY_NODE = (
+    Column("worst node %", "worst_node", plus_minus(2), 1),
+    Column("worst 10% of nodes %", "worst_tenth", plus_minus(2), 1),
+    Column("variance", "accuracy_variance", plus_minus(1), -1),
+    Column("Jain's index", "jain_index", plus_minus(4), 1),
+)
+UNSEEN = (
+    Column("unseen %", "unseen_accuracy_all", plus_minus(2), 1),
+    Column("worst 10% of unseen %", "unseen_worst_tenth", plus_minus(2), 1),
+)
 FAIRNESS = (
     Column("DP", "demographic_parity", plus_minus(4), -1),
     Column("EO", "equalized_odds", plus_minus(4), -1),
+    Column("EO (TPR)", "equalized_odds_tpr", plus_minus(4), -1),
     Column("fair %", "fair_accuracy", plus_minus(2), 1),
+)
+
+
+SEVERAL = (  # of more than two clusters
+    Column("worst cluster %", "worst_cluster_accuracy", plus_minus(2), 1),
+    Column("gap", "gap", plus_minus(2), -1),
+    Column("DP, worst pair", "demographic_parity_worst", plus_minus(4), -1),
+    Column("EO, worst pair", "equalized_odds_worst", plus_minus(4), -1),
 )
 
 
@@ -181,7 +238,9 @@ def _columns(results: Results, clusters: Sequence[str]) -> list[Column]:
     unit = TITLE[metric]
     measured = [Column(f"{name} {unit}", f"{metric}:{name}", write, better) for name in names]
     measured.append(Column(f"all {unit}", f"{metric}_all", write, better))
-    fairness = FAIRNESS if metric == "accuracy" else ()
+    if any(result.get("unseen") for result in results):
+        measured.append(Column(f"unseen {unit}", f"unseen_{metric}_all", write, better))
+    fairness = FAIRNESS + SEVERAL * (len(names) > 2) if metric == "accuracy" else ()
     return [*measured, *fairness, Column("sent/node", "bytes_per_node", _bytes)]
 
 
@@ -194,7 +253,11 @@ def _cell(column: Column, found: Mapping[str, Spread]) -> Cell:
 
 def _settled(group: Results) -> Cell:
     known = [result["settled"] for result in group if result.get("settled") is not None]
-    return Cell(f"{sum(known)}/{len(known)}", sum(known) / len(known)) if known else Cell(NOTHING)
+    if not known:
+        return Cell(NOTHING)
+    again = sum(1 for result in group if result.get("restarts"))
+    text = f"{sum(known)}/{len(known)}" + (f", {again} restarted" if again else "")
+    return Cell(text, sum(known) / len(known))
 
 
 def _choices(result: Mapping[str, Any]) -> list[Cell]:
@@ -204,6 +267,8 @@ def _choices(result: Mapping[str, Any]) -> list[Cell]:
         flag,
         _number(result.get("first_settled_round"), "d"),
         _number(result.get("adjusted_rand_index"), ".2f"),
+        Cell(result.get("settlement") or NOTHING),
+        _number(result.get("restarts") or None, "d"),
         _number(before, ".4f" if result["metric"] == "mse" else ".2f"),
     ]
 

@@ -41,12 +41,21 @@ def save(
     more: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write the states of all blocks, the traffic so far, a note of plain values, and `more`."""
-    tensors = {"sent": sent, **(more or {})}
-    for field in dataclasses.fields(states[0]):
-        rows = [getattr(state, field.name) for state in states]
-        whole = rows[0] if _is_replica(field) else torch.cat(rows)
-        tensors["state." + field.name] = whole
+    whole = joined(states)
+    fields = {f"state.{f.name}": getattr(whole, f.name) for f in dataclasses.fields(whole)}
+    tensors = {"sent": sent, **(more or {}), **fields}
     write_atomically(path, safetensors.torch.save(unshared(tensors), {"note": json.dumps(note)}))
+
+
+def joined(states: list[Any]) -> Any:
+    """The states of all blocks as one."""
+
+    def whole(field: dataclasses.Field[Any]) -> Tensor:
+        rows = [getattr(state, field.name) for state in states]
+        return rows[0] if len(rows) == 1 or _is_replica(field) else torch.cat(rows)
+
+    fields = dataclasses.fields(states[0])
+    return dataclasses.replace(states[0], **{field.name: whole(field) for field in fields})
 
 
 def read_note(path: Path) -> dict[str, Any]:
@@ -89,7 +98,8 @@ def _split(
     mine = [getattr(state, field.name) for state in like]
     replica = _is_replica(field)
     rows = len(mine[0]) if replica else sum(len(part) for part in mine)
-    if whole is None or whole.shape != (rows, *mine[0].shape[1:]):
+    fixed = 2 if field.metadata.get("grows") else 1  # the first axis that never changes
+    if whole is None or len(whole) != rows or whole.shape[fixed:] != mine[0].shape[fixed:]:
         raise foreign(path)
     parts = [whole] * len(mine) if replica else whole.split([len(part) for part in mine])
     return [part.to(own.device, own.dtype) for part, own in zip(parts, mine, strict=True)]

@@ -26,7 +26,7 @@ from coterie.links.link import Link
 from coterie.runtimes.conversation import DATA, SHARING, Bounds, Conversation
 from coterie.runtimes.logs import tell
 from coterie.runtimes.pace import Pace
-from coterie.runtimes.packing import pack, unpack
+from coterie.runtimes.packing import not_sealed, pack, unpack
 from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
@@ -75,6 +75,8 @@ class Peer:
         watch: Watch | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
+        if getattr(algorithm, "sealed", False):
+            raise not_sealed()
         self.nodes = nodes
         self.id = int(nodes.key)  # a block of one row
         self.link = link
@@ -281,7 +283,11 @@ class Peer:
             missed=tuple(sorted(self.missed)),
             scores=scores,
             phase=phase,
+            lineage=self.role.lineage(self.state) if phase == "round" else None,
         )
+        for concern in self.role.concerns(self.state):
+            facts = {"peer": self.id, "round": self.done, "what": repr(concern)}
+            tell("ignored", facts, logging.WARNING)
         facts = {"peer": self.id, "round": self.done, "heard": report.heard, "bytes": self.sent}
         tell("round done", facts, logging.DEBUG)
         self.watch.round(report)

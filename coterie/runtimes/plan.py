@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from coterie.core.engine import Scores
+from coterie.core.lineage import Lineage
 from coterie.errors import InputError
 from coterie.links import wire
 
@@ -51,6 +52,7 @@ class Report:
     missed: tuple[int, ...]  # peers for whom a wait ran out in this round
     scores: Scores | None  # of the personal model on the own test data, where it was evaluated
     phase: str = "round"  # "final": after the algorithm's last program
+    lineage: Lineage | None = None  # models that the round brought forth, where there is a family
 
 
 @dataclass

@@ -11,6 +11,7 @@ from torch import Tensor
 from coterie.core.algorithm import Algorithm, Program
 from coterie.core.federated import Cohort, Down, Federated, server_of
 from coterie.core.graphs import SERVER
+from coterie.core.lineage import Lineage
 from coterie.core.messages import Listen, Send
 from coterie.core.nodes import Nodes
 
@@ -35,6 +36,14 @@ class Role(abc.ABC):
     @abc.abstractmethod
     def finish(self, t: int, state: Any) -> Program | None:
         """The program after the last round; None where there is none."""
+
+    def lineage(self, state: Any) -> Lineage | None:
+        """The models that the last round brought forth; None: there is no family."""
+        return None
+
+    def concerns(self, state: Any) -> list[str]:
+        """What the last round left out because it did not verify."""
+        return []
 
     @abc.abstractmethod
     def personal(self, state: Any) -> Tensor | None:
@@ -70,6 +79,12 @@ class Equal(Role):
 
     def finish(self, t: int, state: Any) -> Program | None:
         return self.algorithm.finish(t, state, self.nodes)
+
+    def lineage(self, state: Any) -> Lineage | None:
+        return self.algorithm.lineage(state)
+
+    def concerns(self, state: Any) -> list[str]:
+        return self.algorithm.concerns(state)
 
     def personal(self, state: Any) -> Tensor:
         return self.algorithm.personal(state, self.nodes)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coterie.core.algorithm import Algorithm
 from coterie.core.federated import Federated, server_of
+from coterie.core.lineage import Lineage
 from coterie.core.nodes import Nodes
 from coterie.runtimes import checkpoint
 from coterie.runtimes.kept import Kept
@@ -43,8 +44,20 @@ class Simulated(abc.ABC):
         """All nodes, some at a time and in order, and the model each of them would deploy."""
 
     @abc.abstractmethod
+    def adopted(self, nodes: Nodes, newcomers: Nodes) -> Iterator[tuple[Nodes, Tensor | None]]:
+        """Newcomers, some at a time, and what they get from `nodes`, which are all there are."""
+
+    @abc.abstractmethod
+    def head_losses(self) -> Tensor | None:
+        """The train loss of every head of every node, where the algorithm has heads: [n, k]."""
+
+    @abc.abstractmethod
     def chosen(self) -> Tensor | None:
         """What every node chose last, where the algorithm's state has a `choice`."""
+
+    @abc.abstractmethod
+    def lineage(self) -> Lineage | None:
+        """The models that the last round brought forth, where the algorithm has a family."""
 
     @abc.abstractmethod
     def save(self, path: Path, note: dict[str, Any]) -> None:
@@ -96,10 +109,20 @@ class Simulation(Simulated):
         for state, nodes in zip(self.states, self.blocks, strict=True):
             yield nodes, self.algorithm.personal(state, nodes)
 
+    def adopted(self, nodes: Nodes, newcomers: Nodes) -> Iterator[tuple[Nodes, Tensor | None]]:
+        yield newcomers, self.algorithm.adopt(checkpoint.joined(self.states), nodes, newcomers)
+
+    def head_losses(self) -> Tensor | None:
+        pairs = zip(self.states, self.blocks, strict=True)
+        return _joined([self.algorithm.head_losses(state, nodes) for state, nodes in pairs])
+
     def chosen(self) -> Tensor | None:
         if not hasattr(self.states[0], "choice"):
             return None
         return torch.cat([state.choice for state in self.states])
+
+    def lineage(self) -> Lineage | None:
+        return self.algorithm.lineage(self.states[0])
 
     def save(self, path: Path, note: dict[str, Any]) -> None:
         checkpoint.save(path, self.states, self.exchange.sent, note)
@@ -116,6 +139,8 @@ class FederatedSimulation(Simulated):
         self.blocks = blocks
         self.exchange = exchange
         self.server = server_of(blocks[0])
+        population = self.server.population
+        population.engine.expect(len(self.server) * algorithm.cohort().size(population.n))
         self.state: Any = None  # of the server
         self.kept: list[Kept] = []
 
@@ -139,18 +164,37 @@ class FederatedSimulation(Simulated):
         return False
 
     def personal(self) -> Iterator[tuple[Nodes, Tensor]]:
-        size = self.server.layout.size * self.server.no_params.element_size()
-        some = max(MODELS_AT_ONCE // max(size, 1), 1)
+        for state, nodes in self._delivered():
+            yield nodes, self.algorithm.personal(state, nodes)
+
+    def adopted(self, nodes: Nodes, newcomers: Nodes) -> Iterator[tuple[Nodes, Tensor | None]]:
+        for rows in self._pieces(newcomers):
+            some = newcomers[rows]
+            yield some, self.algorithm.adopt(self.state, self.server, some)
+
+    def head_losses(self) -> Tensor | None:
+        found = [self.algorithm.head_losses(state, nodes) for state, nodes in self._delivered()]
+        return _joined(found)
+
+    def _delivered(self) -> Iterator[tuple[Any, Nodes]]:
+        """Some clients at a time, with their state after the server has told them its own."""
         for kept in self.kept:
-            for rows in torch.arange(len(kept.nodes)).split(some):
+            for rows in self._pieces(kept.nodes):
                 nodes = kept.nodes[rows]
-                state = self.algorithm.deliver(self.state, kept.take(rows), nodes)
-                yield nodes, self.algorithm.personal(state, nodes)
+                yield self.algorithm.deliver(self.state, kept.take(rows), nodes), nodes
+
+    def _pieces(self, nodes: Nodes) -> Iterator[Tensor]:
+        """Rows of a block whose models fit in memory together."""
+        size = self.server.layout.size * self.server.no_params.element_size()
+        yield from torch.arange(len(nodes)).split(max(MODELS_AT_ONCE // max(size, 1), 1))
 
     def chosen(self) -> Tensor | None:
         if not any("choice" in kept.slots for kept in self.kept):
             return None
         return torch.cat([kept.whole("choice", otherwise=-1) for kept in self.kept])
+
+    def lineage(self) -> None:
+        return None
 
     def tensors(self) -> dict[str, Tensor]:
         """What the clients keep, and the server's traffic."""
@@ -173,3 +217,9 @@ class FederatedSimulation(Simulated):
         own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         if not all(kept.restore(own) for kept in self.kept):
             raise checkpoint.foreign(path)
+
+
+def _joined(parts: list[Tensor | None]) -> Tensor | None:
+    """The rows of all parts; None where there are none."""
+    there = [part for part in parts if part is not None]
+    return torch.cat(there) if there else None

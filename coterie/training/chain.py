@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 
@@ -17,7 +18,7 @@ class Convolution:
     norm_name: str = ""
     norm: nn.GroupNorm | None = None
     relu: bool = False
-    pool: bool = False
+    pool: str = ""  # "max" or "mean" of 2x2 pixels
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,26 @@ class Unknown(Exception):
     """The module is not a chain of known layers; the message says which layer."""
 
 
-def chain_of(module: nn.Module, sample_shape: Sequence[int]) -> list[Link]:
-    """The links of a module, first to last."""
+def chain_of(module: nn.Module, sample_shape: Sequence[int], images: bool = False) -> list[Link]:
+    """The links of a module, first to last; with `images` it must give images like its samples."""
     links: list[Link] = []
-    for name, layer in _leaves(module):
+    for name, layer in _shaped(module, sample_shape) if images else _leaves(module):
         links = _extend(links, name, layer)
     if not links or len(sample_shape) != 3 or not isinstance(links[0], Convolution):
         raise Unknown("the kernels want a chain that starts with a convolution of images")
-    if not isinstance(links[-1], Dense) or links[-1].relu:
+    if not images and (not isinstance(links[-1], Dense) or links[-1].relu):
         raise Unknown("the last layer is not linear")
     return links
+
+
+def _shaped(module: nn.Module, sample_shape: Sequence[int]) -> list[tuple[str, nn.Module]]:
+    """The layers of a module that reconstructs its samples, but for a last `Unflatten`."""
+    leaves = _leaves(module)
+    with torch.no_grad():
+        given = tuple(module(torch.zeros(1, *sample_shape)).shape[1:])
+    if given != tuple(sample_shape):
+        raise Unknown(f"outputs are {given}, not {tuple(sample_shape)} as the samples")
+    return leaves[:-1] if isinstance(leaves[-1][1], nn.Unflatten) else leaves
 
 
 def _leaves(module: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -79,12 +90,13 @@ def _extend(links: list[Link], name: str, layer: nn.Module) -> list[Link]:
 def _follow(last: Convolution, name: str, layer: nn.Module) -> Convolution:
     """The convolution with one more of norm, ReLU, pool, in this order."""
     fresh = not (last.relu or last.pool)
-    if isinstance(layer, nn.GroupNorm) and layer.affine and fresh and last.norm is None:
+    if isinstance(layer, nn.GroupNorm) and _normal(layer) and fresh and last.norm is None:
         return Convolution(last.name, last.layer, name, layer)
     if isinstance(layer, nn.ReLU) and fresh:
         return Convolution(last.name, last.layer, last.norm_name, last.norm, relu=True)
     if _halves(layer) and not last.pool:
-        return Convolution(last.name, last.layer, last.norm_name, last.norm, last.relu, pool=True)
+        pool = "max" if isinstance(layer, nn.MaxPool2d) else "mean"
+        return Convolution(last.name, last.layer, last.norm_name, last.norm, last.relu, pool)
     raise Unknown(f"no kernel for layer {name!r} ({type(layer).__name__}) at this place")
 
 
@@ -93,11 +105,19 @@ def _plain(layer: nn.Conv2d) -> bool:
     return square and layer.groups == 1 and layer.padding_mode == "zeros" and layer.bias is not None
 
 
+def _normal(layer: nn.GroupNorm) -> bool:
+    """Channels are stored padded to a power of two; a norm must not count the padding."""
+    channels = layer.num_channels
+    return layer.affine and channels >= 4 and channels & (channels - 1) == 0
+
+
 def _halves(layer: nn.Module) -> bool:
-    return isinstance(layer, nn.MaxPool2d) and (
-        layer.kernel_size in (2, (2, 2))
-        and layer.stride in (2, (2, 2))
-        and layer.padding in (0, (0, 0))
-        and layer.dilation in (1, (1, 1))
-        and not layer.ceil_mode
-    )
+    """Whether this is a pool of 2x2 pixels that leaves half of each side."""
+    if not isinstance(layer, nn.MaxPool2d | nn.AvgPool2d) or layer.ceil_mode:
+        return False
+    if isinstance(layer, nn.MaxPool2d):
+        plain = layer.dilation in (1, (1, 1)) and not layer.return_indices
+    else:
+        plain = layer.divisor_override is None
+    square = layer.kernel_size in (2, (2, 2)) and layer.stride in (2, (2, 2))
+    return plain and square and layer.padding in (0, (0, 0))

@@ -15,7 +15,7 @@ from coterie.core.engine import Engine
 from coterie.core.params import layout_of
 from coterie.errors import InputError
 from coterie.training.loop import LoopEngine
-from coterie.training.objectives import Objective
+from coterie.training.objectives import Objective, Reconstruction
 from coterie.training.optimizers import Optimizer
 from coterie.training.stacked import StackedEngine
 from coterie.training.task import Task, check_module, initial_module
@@ -71,14 +71,18 @@ def _fused(
     try:
         if settings.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
             raise Unknown("they need a GPU")
-        if not settings.objective.classifies or settings.dtype != torch.float32:
-            raise Unknown("the kernels train classifiers in float32")
-        chain = chain_of(generic.task.module, sample_shape)
+        if settings.dtype != torch.float32:
+            raise Unknown(f"they train in float32, not {settings.dtype}")
+        images = isinstance(settings.objective, Reconstruction)
+        chain = chain_of(generic.task.module, sample_shape, images)
         from coterie.training.fused import FusedEngine
+        from coterie.training.goals import goal_of
+
+        goal = goal_of(settings.objective)
     except (Unknown, ImportError) as reason:
         warnings.warn(f"the fast kernels are not used: {reason}", stacklevel=3)
         return generic
-    return FusedEngine(generic, chain, settings.precision, settings.batch, generic.chunk)
+    return FusedEngine(generic, chain, goal, settings.precision, settings.batch, generic.chunk)
 
 
 def _set_precision(settings: TrainingSettings) -> None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from coterie.core.engine import Engine, Scores, Work, rows_memory
 from coterie.core.params import Layout
 from coterie.core.samples import Pool, Samples
+from coterie.training.buckets import Sizes, bucket, even, padded, padded_work
 from coterie.training.chain import Link
+from coterie.training.goals import Goal
 from coterie.training.network import Network
 from coterie.training.stacked import StackedEngine, rows_of
 
@@ -25,10 +26,11 @@ Seen = tuple[slice, slice, "_Scorer"]  # rows, samples, and the scorer that has 
 
 @dataclass(eq=False)
 class FusedEngine(Engine):
-    """Trains and scores classifiers that are chains of known layers."""
+    """Trains and scores models that are chains of known layers."""
 
     generic: StackedEngine  # for what the kernels do not do
     chain: list[Link]
+    goal: Goal
     precision: str
     batch: int  # samples of one step
     chunk: int  # rows that train together
@@ -37,6 +39,7 @@ class FusedEngine(Engine):
 
     def __post_init__(self) -> None:
         self.device, self.dtype = self.generic.device, self.generic.dtype
+        self.sizes: Sizes = self.generic.sizes
         split = self.layout.split
         at = {column.name: column.start for column in self.layout.columns}
         starts = [at[f"{link.name}.weight"] for link in self.chain]
@@ -49,6 +52,9 @@ class FusedEngine(Engine):
         """The columns of a row."""
         return self.generic.layout
 
+    def expect(self, rows: int) -> None:
+        self.sizes.expect(rows)
+
     def release(self) -> None:
         self.generic.release()
         self.trainers.clear()
@@ -58,12 +64,15 @@ class FusedEngine(Engine):
         return self.generic.initial(seeds)
 
     def train(self, params: Tensor, work: Work) -> Tensor:
-        if work.correction is not None or work.proximal:
+        plain = work.correction is None and work.mask is None and not work.once
+        if not plain or work.proximal:
             return self.generic.train(params, work)
         if len(params) <= self.chunk:
-            return self._train_chunk(params, work)
+            size = self.sizes.of(len(params), self.chunk)
+            after = self._train_chunk(padded(params, size), padded_work(work, size))
+            return after[: len(params)]
         after = torch.empty_like(params)
-        for rows in even_chunks(len(params), self.chunk):
+        for rows in self.sizes.chunks(len(params), self.chunk):
             after[rows] = self._train_chunk(params[rows], rows_of(work, rows))
         return after
 
@@ -80,19 +89,31 @@ class FusedEngine(Engine):
             self.trainers[key] = _Trainer(network, unrolled)
         return self.trainers[key].train(params, work, steps)
 
+    def _fitted(self, *of_rows: Tensor) -> list[Tensor]:
+        """The tensors with as many rows as one capture has."""
+        size = self.sizes.of(len(of_rows[0]), self.chunk)
+        return [padded(rows, size) for rows in of_rows]
+
     def losses(self, params: Tensor, samples: Samples, ids: Tensor, real: Tensor) -> Tensor:
+        asked = len(params)
+        params, ids, real = self._fitted(params, ids, real)
         total = params.new_zeros(len(params))
         for rows, now, scorer in self._sweep(params, samples.pool, ids):
             losses = scorer.judge(ids[rows, now])[1]
             add = torch.where(real[rows, now], losses, 0).sum(1)
             total[rows] = add if now.start == 0 else total[rows] + add
-        return total / real.sum(1)
+        return (total / real.sum(1))[:asked]
+
+    def gradients(self, params: Tensor, samples: Samples, ids: Tensor) -> Tensor:
+        return self.generic.gradients(params, samples, ids)
 
     def head_losses(
         self, core: Tensor, heads: Tensor, samples: Samples, ids: Tensor, real: Tensor
     ) -> Tensor:
         if self.head == 0 or core.shape[1] != self.layout.split:
             return Engine.head_losses(self, core, heads, samples, ids, real)
+        asked = len(core)
+        core, heads, ids, real = self._fitted(core, heads, ids, real)
         total = core.new_zeros(heads.shape[:2])
         models = torch.cat([core, heads[:, 0]], dim=1)
         for rows, now, scorer in self._sweep(models, samples.pool, ids):
@@ -102,28 +123,31 @@ class FusedEngine(Engine):
                 losses = scorer.judge(ids[rows, now])[1]
                 add = torch.where(real[rows, now], losses, 0).sum(1)
                 total[rows, j] = add if now.start == 0 else total[rows, j] + add
-        return total / real.sum(1, keepdim=True)
+        return (total / real.sum(1, keepdim=True))[:asked]
 
     def scores(self, params: Tensor, samples: Samples) -> Scores:
-        ids, real = samples.all()
-        classes = self.generic.task.classes
+        asked = len(params)
+        params, ids, real = self._fitted(params, *samples.all())
+        classes = self.generic.task.classes if self.generic.task.objective.classifies else 0
         total = params.new_zeros(len(params))
         confusion = torch.zeros(len(params), classes**2, dtype=torch.int64, device=self.device)
         for rows, now, scorer in self._sweep(params, samples.pool, ids):
-            logits, losses = scorer.judge(ids[rows, now])
+            outputs, losses = scorer.judge(ids[rows, now])
             if now.start == 0:  # chunks of rows may overlap
                 total[rows], confusion[rows] = 0, 0
             total[rows] += torch.where(real[rows, now], losses, 0).sum(1)
-            cells = samples.pool.targets[ids[rows, now]] * classes + logits.argmax(-1)
-            confusion[rows].scatter_add_(1, cells, real[rows, now].long())
-        return Scores(total / real.sum(1), confusion.view(len(params), classes, classes))
+            if classes:
+                cells = samples.pool.targets[ids[rows, now]] * classes + outputs.argmax(-1)
+                confusion[rows].scatter_add_(1, cells, real[rows, now].long())
+        counts = confusion.view(-1, classes, classes)[:asked] if classes else None
+        return Scores((total / real.sum(1))[:asked], counts)
 
     def _sweep(self, params: Tensor, pool: Pool, ids: Tensor) -> Iterator[Seen]:
         """Show all samples to all rows, some rows and a batch at a time: rows, samples, scorer."""
         count = ids.shape[1]
-        for rows in even_chunks(len(params), self.chunk):
+        for rows in self.sizes.chunks(len(params), self.chunk):
             many = rows.stop - rows.start
-            batch = max(1, min(count, IMAGES // many))
+            batch = max(1, min(bucket(count), IMAGES // many))
             key = (many, batch, id(pool))
             if key not in self.scorers:
                 self.scorers[key] = _Scorer(self._network(pool, many, batch), self.head)
@@ -135,7 +159,7 @@ class FusedEngine(Engine):
                 yield rows, now, scorer
 
     def memory(self, rows: int) -> int:
-        some = max((part.stop - part.start for part in even_chunks(rows, self.chunk)), default=0)
+        some = even(rows, self.chunk)
         shape = self.generic.sample_shape
         pool = Pool(
             torch.empty(1, *shape, dtype=torch.uint8, device="meta"),
@@ -150,7 +174,7 @@ class FusedEngine(Engine):
         return trainer.bytes() + scorer.bytes() + rows_memory(self.layout, rows)
 
     def _network(self, pool: Pool, rows: int, batch: int) -> Network:
-        return Network(self.chain, self.layout, pool, rows, batch, self.precision)
+        return Network(self.chain, self.layout, pool, (rows, batch), self.precision, self.goal)
 
 
 class _Trainer:
@@ -226,20 +250,9 @@ class _Scorer:
         self.core()
 
     def judge(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the head: logits and losses of the samples seen."""
+        """Run the head: outputs and losses of the samples seen."""
         self.head()
-        logits = self.network.logits[:, : ids.shape[1]]
-        targets = self.network.pool.targets[ids]
-        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-        return logits, losses.view(ids.shape)
-
-
-def even_chunks(rows: int, most: int) -> list[slice]:
-    """Slices of one size that cover all rows, so that one capture serves all; they may overlap."""
-    count = -(-rows // most)
-    size = -(-rows // max(count, 1))
-    starts = [min(number * size, rows - size) for number in range(count)]
-    return [slice(start, start + size) for start in starts]
+        return self.network.judge(ids)
 
 
 def captured(work: Callable[[], None]) -> Callable[[], None]:

@@ -66,6 +66,23 @@ class LoopEngine(Engine):
         self._spread(one, len(params))
         return means
 
+    def gradients(self, params: Tensor, samples: Samples, ids: Tensor) -> Tensor:
+        found = torch.zeros_like(params)
+
+        def one(module: nn.Module, row: int) -> None:
+            leaves = self._load(module.eval(), params[row], None)
+            x = self._channels_last(samples.pool.read(ids[row], self.dtype))
+            loss = self.task.objective.losses(module(x), x, samples.pool.targets[ids[row]]).mean()
+            gradients = torch.autograd.grad(
+                loss, list(leaves.values()), allow_unused=True, materialize_grads=True
+            )
+            by_name = self.layout.unflatten(found[row])
+            for name, gradient in zip(leaves, gradients, strict=True):
+                by_name[name].copy_(gradient)
+
+        self._spread(one, len(params))
+        return found
+
     def scores(self, params: Tensor, samples: Samples) -> Scores:
         means = params.new_full((len(params),), torch.nan)
         classes = self.task.classes if self.task.objective.classifies else 0
@@ -89,7 +106,8 @@ class LoopEngine(Engine):
         steps, batch = int(work.steps[number]), work.batch
         if not steps or not self.task.part(work.part):
             return row
-        leaves, pull = self._load(module, row, work, number)
+        leaves = self._load(module, row, work.part)
+        pull = self._pull(row, work, number)
         memory = [self.optimizer.memory(leaf) for leaf in leaves.values()]
         mine = work.order[number, : steps * batch]
         inputs = self._channels_last(work.samples.pool.read(mine, self.dtype))
@@ -108,30 +126,37 @@ class LoopEngine(Engine):
                 ):
                     gradient = pull.corrected(name, leaf, gradient)
                     self.optimizer.step(leaf, gradient, slots, count, work.lr[number])
+                    pull.hold(name, leaf)
         after = flat(module, self.layout)
+        if work.mask is not None:
+            return torch.where(work.mask[number], after, row)
         if work.part is not None:  # running statistics of frozen layers stay
             kept = row.clone()
             kept[work.part] = after[work.part]
             return kept
         return after
 
-    def _load(
-        self, module: nn.Module, row: Tensor, work: Work, number: int
-    ) -> tuple[dict[str, Tensor], _Pull]:
-        """Copy a row into the module; returns the tensors that train, and what pulls at them."""
+    def _load(self, module: nn.Module, row: Tensor, columns: slice | None) -> dict[str, Tensor]:
+        """Copy a row into the module; returns its tensors that train."""
         self._fill(module, row)
-        part = {column.name for column in self.task.part(work.part)}
+        part = {column.name for column in self.task.part(columns)}
         named = dict(module.named_parameters())
         for name, parameter in named.items():
             parameter.requires_grad_(name in part)
+        return {name: named[name] for name in named if name in part}
+
+    def _pull(self, row: Tensor, work: Work, number: int) -> _Pull:
+        """What pulls at the tensors of a row."""
         correction = None if work.correction is None else work.correction[number]
         anchor = row if work.anchor is None else work.anchor[number]
-        pull = _Pull(
+        mask = {} if work.mask is None else self.layout.unflatten(work.mask[number])
+        return _Pull(
             {} if correction is None else self.layout.unflatten(correction),
             self.layout.unflatten(anchor) if work.proximal else {},
             work.proximal,
+            mask,
+            self.layout.unflatten(row) if mask else {},
         )
-        return {name: named[name] for name in named if name in part}, pull
 
     def _fill(self, module: nn.Module, row: Tensor) -> None:
         held = module.state_dict(keep_vars=True)
@@ -191,11 +216,13 @@ class LoopEngine(Engine):
 
 @dataclass(frozen=True)
 class _Pull:
-    """What is added to gradients: a correction, and a spring to an anchor."""
+    """What is added to gradients: a correction, and a spring to an anchor; and what may move."""
 
     correction: dict[str, Tensor]
     anchor: dict[str, Tensor]
     strength: float
+    mask: dict[str, Tensor]
+    before: dict[str, Tensor]
 
     def corrected(self, name: str, leaf: Tensor, gradient: Tensor) -> Tensor:
         if self.correction:
@@ -203,6 +230,11 @@ class _Pull:
         if self.anchor:
             gradient = gradient + self.strength * (leaf - self.anchor[name])
         return gradient
+
+    def hold(self, name: str, leaf: Tensor) -> None:
+        """Put entries that may not change back to where they began."""
+        if self.mask:
+            leaf.copy_(torch.where(self.mask[name], leaf, self.before[name]))
 
 
 @contextmanager

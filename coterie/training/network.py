@@ -10,10 +10,14 @@ from torch import Tensor
 from coterie.core.params import Layout
 from coterie.core.samples import Pool
 from coterie.training.chain import Convolution, Dense, Link
-from coterie.training.kernels import activation, convolution, dense, loss, samples, update
+from coterie.training.goals import Goal
+from coterie.training.kernels import activation, convolution, dense, samples, update
 from coterie.training.optimizers import SGD, Optimizer
 
 PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
+# SGD where the weight gradient is made, instead of in a pass of its own: less memory traffic, but
+# not measured yet, so it is off (benchmarks/gpu_step.py --inside measures it)
+STEP_INSIDE = False
 
 
 class ConvolutionLink:
@@ -80,7 +84,13 @@ class ConvolutionLink:
         norms = new(rows * batch, self.shape.filters)
         self.dnorm = (norms, torch.zeros_like(norms)) if self.stats else None
 
-    def backward(self, dout: Tensor, dinputs: Tensor | None, weights: bool) -> None:
+    def steps_inside(self) -> bool:
+        """Whether one program sees all that a weight's gradient is made of."""
+        return len(self.dw) == 1
+
+    def backward(
+        self, dout: Tensor, dinputs: Tensor | None, weights: bool, descent: update.Descent | None
+    ) -> None:
         activation.backward(
             self.y,
             self.gamma,
@@ -93,7 +103,10 @@ class ConvolutionLink:
         )
         if dinputs is not None:
             convolution.input_gradient(self.dy, self.w, dinputs, self.shape, self.precision)
-        if weights:
+        if weights and descent:
+            own = (self.w, self.b)
+            convolution.weight_step(self.inputs, self.dy, own, self.shape, self.precision, descent)
+        elif weights:
             convolution.weight_gradient(
                 self.inputs, self.dy, self.dw, self.db, self.shape, self.precision
             )
@@ -138,12 +151,20 @@ class DenseLink:
         """Make the buffers that only training needs."""
         self.dw, self.db = torch.zeros_like(self.w)[None], torch.zeros_like(self.b)[None]
 
-    def backward(self, dout: Tensor, dinputs: Tensor | None, weights: bool) -> None:
+    def steps_inside(self) -> bool:
+        """Whether one program sees all that a weight's gradient is made of."""
+        return True
+
+    def backward(
+        self, dout: Tensor, dinputs: Tensor | None, weights: bool, descent: update.Descent | None
+    ) -> None:
         if self.link.relu:
             dout.mul_(self.out > 0)
         if dinputs is not None:
             torch.bmm(dout, self.w.transpose(1, 2), out=dinputs)
-        if weights:
+        if weights and descent:
+            dense.weight_step(self.inputs, dout, (self.w, self.b), self.precision, descent)
+        elif weights:
             torch.bmm(self.inputs.transpose(1, 2), dout, out=self.dw[0])
             torch.sum(dout, 1, keepdim=True, out=self.db[0])
 
@@ -156,9 +177,16 @@ class Network:
     """All links of a chain for some rows and a batch, reading samples of a pool."""
 
     def __init__(
-        self, chain: list[Link], layout: Layout, pool: Pool, rows: int, batch: int, precision: str
+        self,
+        chain: list[Link],
+        layout: Layout,
+        pool: Pool,
+        size: tuple[int, int],
+        precision: str,
+        goal: Goal,
     ) -> None:
-        self.layout, self.pool = layout, pool
+        self.layout, self.pool, self.goal = layout, pool, goal
+        rows, batch = size
         device = pool.inputs.device
         self.flat = torch.zeros(rows, layout.size, device=device)
         self.ids = torch.zeros(rows, batch, dtype=torch.int64, device=device)
@@ -178,7 +206,7 @@ class Network:
                 last = DenseLink(link, here.view(rows, batch, -1), image, PRECISIONS[precision])
                 self.links.append(last)
                 here, image = last.out, None
-        self.logits = here
+        self.outputs = here
 
     def load(self, first: int = 0) -> None:
         """Pack the flat rows into the links from the first one on."""
@@ -195,7 +223,7 @@ class Network:
                 flat[name].view(packed.shape).copy_(packed)
 
     def forward(self, ids: Tensor | None = None) -> None:
-        """Logits of the samples `ids` [rows, batch] (default: the buffer)."""
+        """Outputs for the samples `ids` [rows, batch] (default: the buffer)."""
         ids = self.ids if ids is None else ids
         self.read(ids)
         self.pass_through(0, len(self.links))
@@ -210,7 +238,13 @@ class Network:
 
     def read(self, ids: Tensor) -> None:
         """Fill the inputs with samples [rows, batch]."""
-        samples.gather(self.pool.inputs, ids, self.scale, self.offset, self.x)
+        samples.gather(self.pool, ids, self.scale, self.offset, self.x)
+
+    def judge(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs and losses of the samples [rows, up to batch] that went through last."""
+        seen = slice(0, ids.shape[1])
+        outputs = self.outputs[:, seen]
+        return outputs, self.goal.losses(outputs, self.x[:, seen], self.pool, ids)
 
     def pass_through(self, first: int, last: int) -> None:
         """Run the links from `first` to before `last`."""
@@ -224,7 +258,7 @@ class Network:
         self.lowest = self.changes.index(True) if any(self.changes) else len(self.links)
         for link in self.links[self.lowest :]:
             link.allow_backward()
-        self.dlogits = torch.zeros_like(self.logits)
+        self.doutputs = torch.zeros_like(self.outputs)
         self.dinputs = [torch.zeros_like(link.inputs) for link in self.links[self.lowest + 1 :]]
         self.memory = {
             (number, place): optimizer.memory(own)
@@ -236,20 +270,36 @@ class Network:
     def step(self, ids: Tensor, lr: Tensor, number: Tensor) -> None:
         """One step of gradient descent of every row on its batch; rows at lr 0 stand still."""
         self.forward(ids)
-        loss.cross_entropy_gradient(self.logits, self.pool.targets, ids, self.dlogits)
-        dout = self.dlogits
+        self.goal.gradient(self.outputs, self.x, self.pool, ids, self.doutputs)
+        dout = self.doutputs
         for place in range(len(self.links) - 1, self.lowest - 1, -1):
             link = self.links[place]
             below = self.dinputs[place - self.lowest - 1] if place > self.lowest else None
-            link.backward(dout.view(link.out.shape), below, self.changes[place])
+            descent = self._descent(place, lr)
+            link.backward(dout.view(link.out.shape), below, self.changes[place], descent)
             if below is not None:
                 dout = below
         for place in range(self.lowest, len(self.links)):
             if self.changes[place]:
                 self._change(place, lr, number)
 
+    def _inside(self, place: int) -> bool:
+        """Whether weight and bias of a link take their step where the gradient is made."""
+        link, plain = self.links[place], isinstance(self.optimizer, SGD)
+        return STEP_INSIDE and plain and self.changes[place] and link.steps_inside()
+
+    def _descent(self, place: int, lr: Tensor) -> update.Descent | None:
+        if not isinstance(self.optimizer, SGD) or not self._inside(place):
+            return None
+        decay, momentum = self.optimizer.weight_decay, self.optimizer.momentum
+        last = (self.memory[place, 0][0], self.memory[place, 1][0]) if momentum else None
+        return update.Descent(lr, decay, momentum, last)
+
     def _change(self, place: int, lr: Tensor, number: Tensor) -> None:
+        done = 2 if self._inside(place) else 0  # weight and bias come first
         for slot, (own, partial) in enumerate(self.links[place].gradients()):
+            if slot < done:
+                continue
             if isinstance(self.optimizer, SGD) and not self.optimizer.momentum:
                 update.descend(own, partial, lr, self.optimizer.weight_decay)
             else:

@@ -14,6 +14,7 @@ from torch.func import functional_call, grad, vmap
 from coterie.core.engine import Engine, Scores, Work, rows_memory
 from coterie.core.params import Layout
 from coterie.core.samples import Pool, Samples
+from coterie.training.buckets import Sizes, padded, padded_work
 from coterie.training.optimizers import Optimizer
 from coterie.training.task import Named, Task, initial_rows
 
@@ -32,6 +33,7 @@ class StackedEngine(Engine):
     row_bytes: int  # memory of one row while it trains
     sample_shape: tuple[int, ...]
     captured: dict[Any, _Steps] = field(default_factory=dict)
+    sizes: Sizes = field(default_factory=Sizes)
 
     def __post_init__(self) -> None:
         self.learner = self.task.template().to(self.device, self.dtype).train()
@@ -45,6 +47,9 @@ class StackedEngine(Engine):
     def memory(self, rows: int) -> int:
         return min(rows, self.chunk) * self.row_bytes + rows_memory(self.layout, rows)
 
+    def expect(self, rows: int) -> None:
+        self.sizes.expect(rows)
+
     def release(self) -> None:
         self.captured.clear()
 
@@ -52,9 +57,10 @@ class StackedEngine(Engine):
         return initial_rows(self.build, self.layout, seeds).to(self.device, self.dtype)
 
     def train(self, params: Tensor, work: Work) -> Tensor:
-        after = [
-            self._train_chunk(params[rows], rows_of(work, rows)) for rows in self._chunks(params)
-        ]
+        kept = self.device.type == "cuda" and not work.once
+        fitted = self._train_fitted if kept else self._train_chunk
+        chunks = self._chunks(params, self._most(work))
+        after = [fitted(params[rows], rows_of(work, rows)) for rows in chunks]
         return torch.cat(after) if after else params
 
     def losses(self, params: Tensor, samples: Samples, ids: Tensor, real: Tensor) -> Tensor:
@@ -63,6 +69,13 @@ class StackedEngine(Engine):
             for rows in self._chunks(params)
         ]
         return torch.cat(means) if means else params.new_empty(0)
+
+    def gradients(self, params: Tensor, samples: Samples, ids: Tensor) -> Tensor:
+        found = [
+            self._gradients_chunk(params[rows], samples.pool, ids[rows])
+            for rows in self._chunks(params)
+        ]
+        return torch.cat(found) if found else params
 
     def scores(self, params: Tensor, samples: Samples) -> Scores:
         classes = self.task.classes if self.task.objective.classifies else 0
@@ -80,8 +93,18 @@ class StackedEngine(Engine):
     def _batch(self, rows: int) -> int:
         return max(1, self.samples_at_once // max(rows, 1))
 
-    def _chunks(self, params: Tensor) -> list[slice]:
-        return [slice(i, i + self.chunk) for i in range(0, len(params), self.chunk)]
+    def _most(self, work: Work) -> int:
+        """How many rows train together with batches of this size."""
+        return min(self.chunk, max(self.samples_at_once // max(work.batch, 1), 1))
+
+    def _chunks(self, params: Tensor, most: int | None = None) -> list[slice]:
+        size = most or self.chunk
+        return [slice(i, i + size) for i in range(0, len(params), size)]
+
+    def _train_fitted(self, params: Tensor, work: Work) -> Tensor:
+        """Train a chunk with as many rows as one capture has."""
+        size = self.sizes.of(len(params), self._most(work))
+        return self._train_chunk(padded(params, size), padded_work(work, size))[: len(params)]
 
     def _train_chunk(self, params: Tensor, work: Work) -> Tensor:
         steps = int(work.steps.max()) if len(work.steps) else 0
@@ -98,10 +121,11 @@ class StackedEngine(Engine):
 
     def _program(self, params: Tensor, work: Work) -> _Steps:
         """The steps of this kind of work; on a GPU captured once and replayed."""
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" or work.once:
             return _Steps(self, len(params), work)
         part = None if work.part is None else (work.part.start, work.part.stop)
-        extras = (work.correction is not None, work.proximal, id(work.samples.pool))
+        pulls = (work.correction is not None, work.proximal)
+        extras = (work.mask is not None, *pulls, id(work.samples.pool))
         key = (len(params), work.batch, part, *extras)
         if key not in self.captured:
             self.captured[key] = _Steps(self, len(params), work)
@@ -128,6 +152,17 @@ class StackedEngine(Engine):
                 losses = vmap(self._judge)(named, x, y)[0]
             total += torch.where(real[:, some], losses, 0).sum(1)
         return total / real.sum(1)
+
+    def _gradients_chunk(self, params: Tensor, pool: Pool, ids: Tensor) -> Tensor:
+        named = self.layout.unflatten(params)
+        trained = {column.name: named[column.name] for column in self.task.part(None)}
+
+        def loss(trained: Named, named: Named, x: Tensor, y: Tensor) -> Tensor:
+            return self._judge({**named, **trained}, x, y)[0].mean()
+
+        found = vmap(grad(loss))(trained, named, pool.read(ids, self.dtype), pool.targets[ids])
+        nothing = {name: torch.zeros_like(named[name]) for name in named if name not in trained}
+        return self.layout.flatten({**nothing, **found})
 
     def _score_chunk(
         self, params: Tensor, pool: Pool, ids: Tensor, classes: int
@@ -166,6 +201,8 @@ class _Steps:
         self.correction = None if work.correction is None else torch.empty_like(self.rows)
         self.anchor = torch.empty_like(self.rows) if work.proximal else None
         self.proximal = work.proximal
+        self.mask = None if work.mask is None else torch.empty_like(self.rows, dtype=torch.bool)
+        self.before = None if work.mask is None else torch.empty_like(self.rows)
         named = layout.unflatten(self.rows)
         names = [column.name for column in task.part(work.part)]
         self.trained = {name: named[name] for name in names}
@@ -185,6 +222,9 @@ class _Steps:
             self.correction.copy_(work.correction)
         if self.anchor is not None:
             self.anchor.copy_(params if work.anchor is None else work.anchor)
+        if self.mask is not None and self.before is not None and work.mask is not None:
+            self.mask.copy_(work.mask)
+            self.before.copy_(params)
 
     def pace(self, lr: Tensor, moving: Tensor) -> None:
         """Set the learning rate of every row, and which rows still have steps to do."""
@@ -232,6 +272,8 @@ class _Steps:
         for name in self.buffers:
             moving = self.moving.view(-1, *[1] * (buffers[name].ndim - 1))
             self.rest[name].copy_(torch.where(moving, buffers[name], self.rest[name]))
+        if self.mask is not None and self.before is not None:
+            self.rows.copy_(torch.where(self.mask, self.rows, self.before))
 
 
 def rows_of(work: Work, rows: slice) -> Work:
@@ -243,9 +285,11 @@ def rows_of(work: Work, rows: slice) -> Work:
         batch=work.batch,
         lr=work.lr[rows],
         part=work.part,
+        mask=None if work.mask is None else work.mask[rows],
         correction=None if work.correction is None else work.correction[rows],
         proximal=work.proximal,
         anchor=None if work.anchor is None else work.anchor[rows],
+        once=work.once,
     )
 
 

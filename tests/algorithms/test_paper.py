@@ -132,7 +132,8 @@ def test_deprl_refuses_what_cannot_be(option):
 
 def brief(algorithm: Facade) -> str:
     core = "facade" if algorithm.shared_core else "idca"
-    return f"{core}-k{algorithm.heads}-w{algorithm.warmup}-{algorithm.scoring}-e{algorithm.explore}"
+    kind = f"{core}-k{algorithm.heads}-w{algorithm.warmup}-{algorithm.scoring}"
+    return f"{kind}-e{algorithm.explore}{'-fading' * algorithm.fading}-a{algorithm.leak:g}"
 
 
 def box_of(algorithm: Facade) -> facade.Facade:
@@ -147,6 +148,9 @@ def box_of(algorithm: Facade) -> facade.Facade:
         words=lambda i, t: node(i).draw("head ties", t, algorithm.heads)[0].tolist(),
         scoring=algorithm.scoring,
         explore=algorithm.explore,
+        fading=algorithm.fading,
+        leak=algorithm.leak,
+        dice=lambda i, t: node(i).draw("explore", t, 2)[0].tolist(),
     )
 
 
@@ -176,9 +180,15 @@ FACADES = [
         (1, 1, "same", 0),
     ]
 ]
+FACADES += [
+    Facade(heads=3, degree=2, warmup=1, samples=5, explore=2, fading=True),
+    Facade(heads=3, degree=2, warmup=1, samples=5, leak=5.0),
+    Facade(heads=2, degree=2, warmup=0, samples=5, leak=1.0, explore=1),
+    Facade(heads=1, degree=2, warmup=0, samples=5, leak=5.0),
+]
 IDCA = [
-    algorithms.build({"name": "idca", "degree": 3, "warmup": w, "samples": 5, "heads": 3})
-    for w in (0, 1)
+    algorithms.build({"name": "idca", "degree": 3, "samples": 5, "heads": 3, **options})
+    for options in ({"warmup": 0}, {"warmup": 1}, {"warmup": 0, "leak": 5.0})
 ]
 
 
@@ -217,6 +227,19 @@ def test_the_final_all_reduce_averages_heads_by_index(shared, k):
     cores, heads = facade.all_reduce(k, cores, heads, best_heads(cores, heads, k))
     same(state.core, cores)
     same(state.heads, [torch.stack(mine) for mine in heads])
+
+
+def test_exploration_ends_at_once_or_fades():
+    sharp, soft = Facade(warmup=2, explore=3), Facade(warmup=2, explore=3, fading=True)
+    assert [sharp.exploration(t) for t in range(7)] == [0, 0, 1, 1, 1, 0, 0]
+    assert [round(soft.exploration(t), 3) for t in (1, 2, 3, 5)] == [0, 1, 0.368, 0.05]
+    assert Facade(fading=True).exploration(50) == 0
+
+
+def test_leaking_heads_that_do_equally_well_become_their_mean():
+    heads = torch.arange(12.0).view(1, 3, 4)
+    lent = Facade(heads=3, leak=5.0).lend(10, heads, torch.tensor([1]), torch.ones(1, 3))
+    assert torch.allclose(lent, heads.mean(1))
 
 
 def test_the_trial_population_really_uses_several_heads():

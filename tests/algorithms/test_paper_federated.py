@@ -2,39 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 import torch
 from torch.testing import assert_close
 
-from coterie.algorithms import FedAvg
+from coterie.algorithms import (
+    IFCA,
+    FedAvg,
+    FedOpt,
+    FedProx,
+    FedRep,
+    FedSGD,
+    HypCluster,
+    Scaffold,
+)
+from coterie.core import LocalWork, algorithms
 from coterie.core.federated import server_of
 from coterie.runtimes.lockstep import DirectExchange
 from coterie.runtimes.simulate import FederatedSimulation
-from tests.algorithms.reference import fedavg
+from tests.algorithms.reference import (
+    fedavg,
+    fedopt,
+    fedprox,
+    fedrep,
+    fedsgd,
+    hypcluster,
+    ifca,
+    scaffold,
+)
 from tests.algorithms.world import N, make_nodes
 
-ROUNDS, SEED = 4, 1
+ROUNDS, SEED, LR = 3, 1, 0.2
 NODES = make_nodes((SEED,))
+SERVER = server_of(NODES)
 SAMPLES = NODES.samples.tolist()
+TRAINED = NODES.layout.trained()
 
 some_clients = pytest.mark.parametrize("clients", [N, 3, 1])
 
 
-def train(i, params, t, **options):
-    return NODES[torch.tensor([i])].train(params[None], t, **options)[0]
+def node(i, nodes=NODES):
+    return nodes[torch.tensor([i])]
+
+
+def train(i, params, t, stream="train", **options):
+    return node(i).train(params[None], t, stream, **options)[0]
 
 
 def cohort_of(algorithm):
     return lambda t: algorithm.cohort().ids(N, SEED, t).tolist()
 
 
-def start():
-    return server_of(NODES).initial_params()[0]
+def start(stream="init"):
+    return SERVER.initial_params(stream)[0]
 
 
-def played(algorithm):
+def played(algorithm, nodes=NODES):
     """The simulation after all rounds."""
-    simulation = FederatedSimulation(algorithm, [NODES], DirectExchange(N))
+    simulation = FederatedSimulation(algorithm, [nodes], DirectExchange(N))
     simulation.start()
     for t in range(ROUNDS):
         simulation.round(t)
@@ -45,8 +73,250 @@ def same(rows, expected):
     assert_close(rows, expected, rtol=0, atol=1e-9)
 
 
+def models_of(simulation):
+    return torch.cat([models for _, models in simulation.personal()])
+
+
+def kept(simulation, name):
+    """What clients keep, by client."""
+    tensors = simulation.tensors()
+    rows = zip(tensors["client.key"].tolist(), tensors[f"client.{name}"], strict=True)
+    return {key: row for key, row in rows}
+
+
 @some_clients
 def test_fedavg_follows_algorithm_1(clients):
     algorithm = FedAvg(clients=clients)
     expected = fedavg.run(start(), ROUNDS, train, cohort_of(algorithm), SAMPLES)
+    simulation = played(algorithm)
+    same(simulation.state.params[0], expected)
+    same(models_of(simulation), expected.expand(N, -1))
+
+
+def gradient(i, params):
+    """By autograd, over all samples of a client; buffers move by what the step makes of them."""
+    after = node(i).full_step(params[None])[0]
+    return (params - after) / LR
+
+
+@some_clients
+def test_fedsgd_steps_along_the_mean_gradient(clients):
+    algorithm = FedSGD(clients=clients)
+    expected = fedsgd.run(start(), ROUNDS, gradient, cohort_of(algorithm), SAMPLES, LR)
     same(played(algorithm).state.params[0], expected)
+
+
+def work_of(algorithm, nodes=NODES):
+    """For a client and a round the steps of a straggler, or None."""
+
+    def late(i, t):
+        steps, behind = algorithm.work(t, node(i, nodes))
+        return int(steps[0]) if behind[0] else None
+
+    return late
+
+
+@pytest.mark.parametrize("stragglers, drop", [(0.0, False), (0.6, False), (0.6, True), (1.0, True)])
+@some_clients
+def test_fedprox_pulls_clients_back_and_uses_partial_work(clients, stragglers, drop):
+    algorithm = FedProx(clients=clients, mu=0.3, stragglers=stragglers, drop=drop)
+
+    def solve(i, params, t, steps):
+        return train(i, params, t, steps=steps, proximal=0.3)
+
+    cohort = cohort_of(algorithm)
+    expected = fedprox.run(start(), ROUNDS, solve, work_of(algorithm), cohort, SAMPLES, drop)
+    same(played(algorithm).state.params[0], expected)
+
+
+def test_some_clients_of_the_trial_are_stragglers_and_do_less():
+    late = work_of(FedProx(stragglers=0.6))
+    done = [late(i, t) for i in range(N) for t in range(ROUNDS)]
+    assert None in done
+    assert {steps for steps in done if steps is not None} == {1, 2}  # of 3
+
+
+def test_a_straggler_counts_in_epochs_where_the_work_does():
+    work = LocalWork(batch=4, steps=None, epochs=3.0, lr=LR)
+    nodes = replace(NODES, population=replace(NODES.population, work=work))
+    steps, late = FedProx(stragglers=1.0).work(0, nodes)
+    assert late.all()
+    for count, done in zip(SAMPLES, steps.tolist(), strict=True):
+        assert done in {count // 4, 2 * count // 4}
+
+
+@some_clients
+@pytest.mark.parametrize("server_lr", [1.0, 0.5])
+def test_scaffold_follows_algorithm_1(clients, server_lr):
+    algorithm = Scaffold(clients=clients, server_lr=server_lr)
+
+    def steps(i, x, t, correction):
+        return train(i, x, t, correction=correction[None])
+
+    x, c, own = scaffold.run(
+        start(), N, ROUNDS, steps, cohort_of(algorithm), lambda i: 3 * LR, TRAINED, server_lr
+    )
+    simulation = played(algorithm)
+    same(simulation.state.params[0], x)
+    same(simulation.state.control[0], c)
+    for client, control in kept(simulation, "control").items():
+        same(control, own[client])
+
+
+def test_with_all_clients_the_servers_control_is_the_mean_of_theirs():
+    simulation = played(Scaffold())
+    controls = torch.stack(list(kept(simulation, "control").values()))
+    same(simulation.state.control[0], controls.mean(0))
+
+
+def test_a_control_is_the_mean_gradient_of_the_local_steps():
+    """After one round c_i is the mean of the gradients along client i's way, by autograd."""
+    simulation = FederatedSimulation(Scaffold(), [NODES], DirectExchange(N))
+    simulation.start()
+    simulation.round(0)
+    x = start()
+    for i, control in kept(simulation, "control").items():
+        way = [train(i, x, 0, steps=k) if k else x for k in range(4)]
+        gradients = [(a - b) / LR for a, b in pairwise(way)]
+        same(control[TRAINED], torch.stack(gradients).mean(0)[TRAINED])
+        assert not control[~TRAINED].any()
+
+
+@some_clients
+@pytest.mark.parametrize("name", ["fedadagrad", "fedadam", "fedyogi"])
+@pytest.mark.parametrize("initial", [0.0, 0.01])
+def test_adaptive_servers_follow_algorithm_2(name, clients, initial):
+    algorithm = algorithms.build({"name": name, "clients": clients, "initial": initial})
+    assert algorithm.rule == name.removeprefix("fed")
+    cohort = cohort_of(algorithm)
+    x, m, v = fedopt.run(algorithm, start(), ROUNDS, train, cohort, SAMPLES, TRAINED)
+    state = played(algorithm).state
+    same(state.params[0], x)
+    same(state.momentum[0], m)
+    same(state.square[0], v)
+
+
+def loss(samples=None):
+    return lambda i, params, t: node(i).loss(params[None], t, "models", samples).item()
+
+
+def words(k):
+    return lambda i, t: node(i).draw("model ties", t, k)[0].tolist()
+
+
+def choosers(algorithm, weight, samples=None):
+    """What clients can do, for the boxes with several models."""
+    k = algorithm.models
+    return ifca.Clients(train, loss(samples), words(k), weight, cohort_of(algorithm))
+
+
+def drawn(k, stream="init"):
+    return [start(f"{stream}/{j}") for j in range(k)]
+
+
+@some_clients
+@pytest.mark.parametrize("k, samples, weighted", [(2, 0, False), (3, 5, True), (1, 0, False)])
+def test_ifca_follows_algorithm_1(clients, k, samples, weighted):
+    algorithm = IFCA(models=k, clients=clients, samples=samples, weighted=weighted)
+    box = choosers(algorithm, lambda i: SAMPLES[i] if weighted else 1, samples or None)
+    models, chosen, _ = ifca.run(box, drawn(k), ROUNDS)
+    simulation = played(algorithm)
+    same(simulation.state.models[0], torch.stack(models))
+    assert {i: int(j) for i, j in kept(simulation, "choice").items()} == chosen
+    losses = torch.tensor([[loss()(i, model, 0) for model in models] for i in range(N)])
+    best = losses.argmin(1)
+    same(models_of(simulation), torch.stack([models[j] for j in best]))
+
+
+@pytest.mark.parametrize("share, tries", [(0.5, 20), (0.3, 1), (0.5, 2)])
+def test_ifca_draws_its_models_anew_until_each_wins_enough_clients(share, tries):
+    algorithm = IFCA(models=2, restart=share, tries=tries)
+    box = choosers(algorithm, lambda i: 1)
+    models, _, draws = ifca.run(
+        box, drawn(2), ROUNDS, lambda t: drawn(2, f"init {t}"), share, tries
+    )
+    simulation = played(algorithm)
+    same(simulation.state.models[0], torch.stack(models))
+    assert simulation.state.draws.tolist() == [draws]
+
+
+@some_clients
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("pretrain", [True, False])
+def test_hypcluster_follows_algorithm_1(clients, k, pretrain):
+    algorithm = HypCluster(models=k, clients=clients, pretrain=pretrain)
+    box = choosers(algorithm, lambda i: SAMPLES[i])
+    first = [start()] * k if pretrain else drawn(k)
+    lots = SERVER.draw("hypotheses", 0, N)[0].tolist()
+    models, chosen = hypcluster.run(box, first, ROUNDS, lots, pretrain)
+    simulation = played(algorithm)
+    same(simulation.state.models[0], torch.stack(models))
+    assert {i: int(j) for i, j in kept(simulation, "choice").items()} == chosen
+
+
+@some_clients
+@pytest.mark.parametrize("work", [{"head_epochs": 2, "core_epochs": 1}, {"head_steps": 4}])
+def test_fedrep_follows_algorithm_1(clients, work):
+    algorithm = FedRep(clients=clients, **work)
+    core, head = NODES.layout.core, NODES.layout.head
+    first = {"steps": 4} if "head_steps" in work else {"epochs": 2.0}
+
+    def train_head(i, shared, own, t):
+        return train(i, torch.cat([shared, own]), t, "head", part=head, **first)[head]
+
+    def train_core(i, shared, own, t):
+        return train(i, torch.cat([shared, own]), t, "core", part=core, epochs=1.0)[core]
+
+    heads = NODES.initial_params()[:, head]
+    shared, own = fedrep.run(
+        start()[core], heads, ROUNDS, train_head, train_core, cohort_of(algorithm), SAMPLES
+    )
+    simulation = played(algorithm)
+    same(simulation.state.core[0], shared)
+    same(models_of(simulation), torch.stack([torch.cat([shared, head]) for head in own]))
+
+
+def equal_nodes(batch, steps):
+    """Nodes with nine samples each, whose local work is the given one."""
+    data = replace(NODES.train_data, count=torch.full((N,), 9))
+    work = LocalWork(batch=batch, steps=steps, lr=LR)
+    population = replace(NODES.population, work=work)
+    return replace(NODES, population=population, train_data=data)
+
+
+def test_fedavg_with_all_clients_and_one_full_batch_is_fedsgd():
+    nodes = equal_nodes(batch=9, steps=1)
+    same(played(FedAvg(), nodes).state.params, played(FedSGD(), nodes).state.params)
+
+
+@some_clients
+def test_fedprox_without_its_pull_is_fedavg_bit_for_bit(clients):
+    fedavg_, fedprox_ = played(FedAvg(clients=clients)), played(FedProx(clients=clients, mu=0.0))
+    assert torch.equal(fedavg_.state.params, fedprox_.state.params)
+
+
+def test_scaffold_with_controls_at_zero_and_equal_sizes_is_fedavg():
+    nodes = equal_nodes(batch=4, steps=3)
+    scaffold_, fedavg_ = played(Scaffold(controls=False), nodes), played(FedAvg(), nodes)
+    same(scaffold_.state.params, fedavg_.state.params)
+    assert not scaffold_.state.control.any()
+
+
+def test_an_adaptive_server_without_memory_or_scale_is_fedavg():
+    """With beta1 = 0 and a large tau, x + lr m / (sqrt(v) + tau) is x + update for lr = tau."""
+    plain = played(FedOpt(rule="adam", beta1=0.0, lr=1e9, tau=1e9)).state.params
+    assert_close(plain, played(FedAvg()).state.params, rtol=0, atol=1e-7)
+
+
+def test_ifca_with_one_weighted_model_is_fedavg():
+    one = played(IFCA(models=1, weighted=True, clients=3))
+    expected = fedavg.run(start("init/0"), ROUNDS, train, cohort_of(FedAvg(clients=3)), SAMPLES)
+    same(one.state.models[0, 0], expected)
+
+
+@pytest.mark.parametrize("algorithm", [IFCA(models=3), HypCluster(models=3)])
+def test_the_loss_of_every_model_can_be_recorded(algorithm):
+    simulation = played(algorithm)
+    offered = simulation.state.models[0]
+    expected = torch.tensor([[loss()(i, model, 0) for model in offered] for i in range(N)])
+    assert_close(simulation.head_losses(), expected.double(), rtol=0, atol=1e-6)

@@ -58,8 +58,11 @@ def test_run_without_out_makes_a_new_folder_each_time(coterie, here):
 def test_run_without_a_file_is_the_demo(coterie, here):
     quick = ["experiment.rounds=1", "experiment.seeds=1", "model.name=logistic", "train.steps=1"]
     words = [word for change in quick for word in ("--set", change)]
-    assert coterie("run", *words, "--out", "out").code == 0
-    assert summary(here / "out")["order"] == ["local", "dpsgd", "epidemic", "facade"]
+    outcome = coterie("run", *words, "--out", "out")
+    assert outcome.code == 0
+    baselines = ["local", "dpsgd", "epidemic", "dac", "deprl"]
+    assert summary(here / "out")["order"] == [*baselines, "facade", "oracle"]
+    assert "oracle* 14:2" in outcome.out and "* (knows the clusters)" in outcome.out
 
 
 def test_a_change_reaches_the_run(coterie, here):

@@ -149,3 +149,20 @@ def test_a_report_of_an_unfinished_folder_says_how_to_go_on(coterie, here, file)
     interrupt(file, "killed", signal.SIGKILL, "epidemic.safetensors")
     outcome = coterie("report", "killed")
     assert outcome.code == 2 and "--resume" in outcome.err
+
+
+def test_a_federated_run_goes_on_exactly_with_what_its_clients_kept(coterie, here):
+    """Clients that have not taken part yet, newcomers and the server's bytes included."""
+    table = tiny(
+        experiment={"name": "fed", "seeds": [1, 2], "rounds": 6},
+        algorithm=[{"name": "scaffold", "clients": 2}, {"name": "ifca", "clients": 2}],
+        evaluate={"every": 3, "unseen_clients": 0.2},
+        runtime={"checkpoint_every": 2},
+    )
+    file = write(here / "fed.toml", table)
+    assert coterie("run", file, "--out", "part", "--set", "experiment.rounds=4").code == 0
+    assert coterie("run", file, "--out", "part", "--resume").code == 0
+    assert coterie("run", file, "--out", "whole").code == 0
+    mine, theirs = summary(here / "part"), summary(here / "whole")
+    assert mine["results"] == theirs["results"]
+    assert mine["results"][0]["server_bytes"] > 0

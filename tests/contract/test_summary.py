@@ -32,6 +32,17 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "mse": (dict, type(None)),
     "mse_all": (*NUMBER, type(None)),
     "worst_node": NUMBER,
+    "best_node": NUMBER,
+    "worst_cluster": (str, type(None)),
+    "worst_cluster_accuracy": (*NUMBER, type(None)),
+    "gap": NUMBER,
+    "demographic_parity_worst": (*NUMBER, type(None)),
+    "equalized_odds_worst": (*NUMBER, type(None)),
+    "equalized_odds_tpr_worst": (*NUMBER, type(None)),
+    "pairs": (list, type(None)),
+    "worst_tenth": NUMBER,
+    "accuracy_variance": NUMBER,
+    "jain_index": NUMBER,
     "demographic_parity": (*NUMBER, type(None)),
     "equalized_odds": (*NUMBER, type(None)),
     "equalized_odds_tpr": (*NUMBER, type(None)),
@@ -41,9 +52,14 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "settled": (bool, type(None)),
     "first_settled_round": (int, type(None)),
     "adjusted_rand_index": (*NUMBER, type(None)),
+    "settlement": (str, type(None)),
+    "models": (int, type(None)),
+    "restarts": int,
+    "abandoned": list,
     "train_seconds": NUMBER,
     "parity_reason": (str, type(None)),
     "before_all_reduce": (dict, type(None)),
+    "unseen": (dict, type(None)),
 }
 PROMISED = {  # by the design
     *("label", "scenario", "seed", "algorithm", "nodes", "rounds", "metric", "accuracy"),
@@ -246,6 +262,22 @@ def test_clusters_with_other_labels_are_not_compared_and_the_reason_is_given(tmp
     assert result["fair_accuracy"] is not None
 
 
+def test_three_clusters_have_a_worst_one_and_are_compared_two_by_two(tmp_path):
+    clusters = [{"name": name, "nodes": nodes} for name, nodes in (("a", 3), ("b", 2), ("c", 1))]
+    result = alone(tmp_path / "run", data__clusters=clusters)
+    assert [pair["clusters"] for pair in result["pairs"]] == [["a", "b"], ["a", "c"], ["b", "c"]]
+    accuracy = result["accuracy"]
+    assert accuracy[result["worst_cluster"]] == min(accuracy.values())
+    assert result["worst_cluster_accuracy"] == min(accuracy.values())
+    assert result["gap"] == pytest.approx(max(accuracy.values()) - min(accuracy.values()))
+    for key in ("demographic_parity", "equalized_odds", "equalized_odds_tpr"):
+        values = [pair[key] for pair in result["pairs"]]
+        assert result[key] == pytest.approx(sum(values) / 3)
+        assert result[f"{key}_worst"] == max(values)
+    written = [r for r in records_of(tmp_path / "run") if r["kind"] == "overall"]
+    assert written[-1]["gap"] == result["gap"] and "pairs" not in written[-1]
+
+
 def test_one_cluster_is_compared_with_nobody(tmp_path):
     result = alone(tmp_path / "run", data__clusters=[{"name": "a", "nodes": 4}])
     assert result["demographic_parity"] is None and "one cluster" in result["parity_reason"]
@@ -318,3 +350,40 @@ def test_the_memory_link_gives_the_same_results(made, tmp_path):
     for result, before in zip(again.results, of(made, "epidemic"), strict=True):
         assert result["accuracy"] == pytest.approx(before["accuracy"], abs=1)
         assert result["bytes_per_node"] == before["bytes_per_node"]
+
+
+UNSEEN = tiny(
+    experiment={"seeds": [3, 5], "rounds": 3},
+    data__ratios=["8:4", "9:3"],
+    algorithm=[{"name": "local"}, {"name": "epidemic"}, {"name": "fedavg", "clients": 3}],
+    evaluate={"every": 2, "unseen_clients": 0.25},
+)
+
+
+def test_nodes_that_do_not_train_are_judged_by_what_they_get(tmp_path):
+    made = carry_out(tmp_path / "run", **UNSEEN)
+    for result in made.results:
+        assert result.keys() == RESULT.keys() and result["nodes"] == 9
+        assert (result["unseen"] is None) == (result["label"] == "local")
+    for result in of(made, "fedavg"):  # one model for all, and every cluster is on both sides
+        assert result["unseen"]["accuracy"] == pytest.approx(result["accuracy"])
+    seen = [r for r in records_of(made.folder) if r["kind"] == "unseen"]
+    assert len(seen) == 2 * 4 * 2  # labels that give something, replicas, evaluations
+    assert {r["round"] for r in seen} == {2, 3}
+    spread = made.aggregate["epidemic"]["8:4"]["unseen_accuracy_all"]
+    assert spread["mean"] is not None and spread["std"] is not None
+    assert made.aggregate["local"]["8:4"]["unseen_accuracy_all"]["mean"] is None
+    assert len(list((made.folder / "models" / "fedavg").rglob("*.safetensors"))) == 9 * 4
+
+
+def test_too_few_nodes_to_keep_some_from_training_are_refused(tmp_path):
+    with pytest.raises(coterie.InputError, match=r"evaluate\.unseen_clients: 0\.05 of 6 nodes"):
+        carry_out(tmp_path / "run", **tiny(evaluate={"unseen_clients": 0.05}))
+
+
+def test_fairness_between_nodes_is_measured(made):
+    for result in made.results:
+        assert result["worst_node"] <= result["worst_tenth"] <= result["accuracy_all"]
+        assert result["accuracy_all"] <= result["best_node"]
+        assert result["accuracy_variance"] >= 0
+        assert 1 / result["nodes"] <= result["jain_index"] <= 1 + 1e-9

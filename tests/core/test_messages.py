@@ -372,3 +372,9 @@ def test_integer_rows_can_be_heard_and_summed() -> None:
     inbox = whole(Send({"choice": choice}, union([Full().edges(3, 0, 0)], 3)), 3)
     assert inbox.sum("choice").tolist() == [1, 3, 2]
     assert inbox["choice"][inbox.sender].tolist() == [0, 1, 2, 1, 2, 0]
+
+
+def test_the_peers_that_a_fetch_asks_are_brought_to_the_host_once() -> None:
+    fetch = Fetch({"x": torch.zeros(3, 1)}, of=torch.tensor([[1], [2], [-1]]))
+    assert fetch.asked is fetch.asked
+    assert torch.equal(fetch.asked, fetch.of)

@@ -75,21 +75,21 @@ def test_no_rows_have_no_losses_and_no_scores() -> None:
 
 def test_steps_and_epochs_say_how_long_a_node_trains() -> None:
     nodes = World(counts=(10, 4, 7, 1, 9)).nodes()
-    assert nodes._steps(None, None).tolist() == [3] * 5
-    assert nodes._steps(2, None).tolist() == [2] * 5
-    assert nodes._steps(0, None).tolist() == [0] * 5
-    assert nodes._steps(None, 2.0).tolist() == [5, 2, 3, 1, 4]  # batches of 4; at least one
-    assert nodes._steps(None, 0.5).tolist() == [1, 1, 1, 1, 1]
+    assert nodes.steps(None, None).tolist() == [3] * 5
+    assert nodes.steps(2, None).tolist() == [2] * 5
+    assert nodes.steps(0, None).tolist() == [0] * 5
+    assert nodes.steps(None, 2.0).tolist() == [5, 2, 3, 1, 4]  # batches of 4; at least one
+    assert nodes.steps(None, 0.5).tolist() == [1, 1, 1, 1, 1]
 
 
 def test_work_in_epochs_holds_unless_a_call_asks_for_steps() -> None:
     nodes = World(counts=(10, 4, 7, 0, 9), work=LocalWork(batch=2, epochs=1)).nodes()
-    assert nodes._steps(None, None).tolist() == [5, 2, 3, 0, 4]
-    assert nodes._steps(3, None).tolist() == [3, 3, 3, 0, 3]
+    assert nodes.steps(None, None).tolist() == [5, 2, 3, 0, 4]
+    assert nodes.steps(3, None).tolist() == [3, 3, 3, 0, 3]
 
 
 def test_no_epochs_are_no_steps() -> None:
-    assert World().nodes()._steps(None, 0).tolist() == [0] * 5
+    assert World().nodes().steps(None, 0).tolist() == [0] * 5
 
 
 def test_an_epoch_is_that_many_steps(nodes: Nodes) -> None:
@@ -252,3 +252,45 @@ def test_a_graph_is_drawn_once_for_all_blocks_of_a_round() -> None:
     first = nodes.graph(regular(2), 4)
     again = (nodes.graph(regular(2), 5), nodes.graph(regular(2), 4))[1]
     assert torch.equal(first.source, again.source)
+
+
+def test_a_full_step_is_one_step_of_gradient_descent_on_all_own_samples(nodes: Nodes) -> None:
+    params = nodes.initial_params()
+    after = nodes.full_step(params)
+    for row in range(5):
+        ids = nodes.train_data[torch.tensor([row])].all()[0][0]
+        pool, module = nodes.train_data.pool, mlp().double()
+        module.load_state_dict(nodes.layout.unflatten(params[row]))
+        F.cross_entropy(module(pool.inputs[ids]), pool.targets[ids]).backward()
+        named = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+        expected = params[row] - 0.1 * nodes.layout.flatten(named)
+        assert torch.allclose(after[row], expected, atol=1e-12)
+
+
+def test_a_full_step_leaves_a_node_without_samples_as_it_is() -> None:
+    for path in PATHS:
+        nodes = World(n=3, path=path, counts=(4, 0, 4)).nodes()
+        params = nodes.initial_params()
+        same = [torch.equal(a, b) for a, b in zip(nodes.full_step(params), params, strict=True)]
+        assert same == [False, True, False]
+
+
+def test_each_row_may_have_steps_or_epochs_of_its_own(nodes: Nodes) -> None:
+    params = nodes.initial_params()
+    each = torch.tensor([0, 1, 2, 3, 1])
+    together = nodes.train(params, 0, steps=each)
+    for row, steps in enumerate(each.tolist()):
+        alone = nodes[torch.tensor([row])].train(params[row : row + 1], 0, steps=steps)
+        assert torch.allclose(together[row], alone[0], atol=1e-12)
+    assert nodes.steps(epochs=torch.tensor([1.0, 2.0, 1.0, 1.0, 0.0])).tolist() == [2, 2, 1, 1, 0]
+
+
+def test_nodes_that_all_hold_the_servers_model_are_scored_once_for_each_test_set(
+    nodes: Nodes,
+) -> None:
+    model = nodes.initial_params()[:1]
+    scores, expected = nodes.test(nodes.of_server(model)), nodes.test(model.repeat(5, 1))
+    assert nodes.of_server(model).stride(0) == 0
+    assert torch.allclose(scores.loss, expected.loss)
+    assert scores.confusion is not None and expected.confusion is not None
+    assert torch.equal(scores.confusion, expected.confusion)

@@ -1,7 +1,11 @@
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import Tensor
 
-from coterie.core.samples import Pool, Samples
+from coterie.core.samples import Pool, Samples, _turn_at_once, _turn_by_kind
 
 from ..world import CPU, make_pool, segments
 
@@ -85,6 +89,15 @@ def test_no_rows_or_no_samples_wanted_give_nothing() -> None:
     assert data[none].all()[0].shape == (0, 0)
 
 
+def test_some_rows_know_how_much_they_own_without_asking_the_device() -> None:
+    data = samples(2, 3, 1)
+    rows = torch.tensor([2, 0, 2])
+    some = data.take(rows, rows)
+    assert "owned" in vars(some)
+    assert torch.equal(some.owned, data[rows].owned)
+    assert torch.equal(some.all()[0], data[rows].all()[0])
+
+
 def test_all_lists_every_sample_and_says_which_entries_are_real() -> None:
     ids, real = samples(2, 3, 1).all()
     assert [ids[row][real[row]].tolist() for row in range(3)] == [[0, 1], [2, 3, 4], [5]]
@@ -105,6 +118,33 @@ def test_images_are_read_normalised_by_channel() -> None:
     assert torch.allclose(pool.read(ids, torch.float64), expected, atol=1e-12)
     assert pool.read(ids, torch.float32).dtype == torch.float32
     assert pool.inputs.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("turned", [_turn_at_once, _turn_by_kind])
+def test_turned_samples_show_the_pixels_of_the_stored_image(
+    turned: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> None:
+    images = torch.randint(256, (5, 2, 3, 4), dtype=torch.uint8)
+    turns = torch.stack([torch.arange(12), torch.arange(12).flip(0), torch.randperm(12)])
+    turn = torch.tensor([[0, 1, 2], [1, 1, 0]])
+    got = turned(images[torch.tensor([[4, 4, 4], [0, 1, 1]])].flatten(-2), turn, turns)
+    assert torch.equal(got[0, 0], images[4].flatten(-2))
+    assert torch.equal(got[0, 1], images[4].flip(-1, -2).flatten(-2))
+    assert torch.equal(got[0, 2], images[4].flatten(-2)[:, turns[2]])
+    assert torch.equal(got[1, 2], images[1].flatten(-2))
+
+
+def test_samples_may_share_a_stored_image() -> None:
+    images = torch.arange(24, dtype=torch.uint8).view(2, 1, 3, 4)
+    turns = torch.stack([torch.arange(12), torch.arange(12).flip(0)])
+    stored, turn = torch.tensor([0, 1, 0]), torch.tensor([0, 0, 1])
+    pool = Pool(images, torch.tensor([5, 6, 7]), (0.0,), (1.0,), stored, turn, turns)
+    assert torch.equal(pool.show(torch.tensor([2])), images[:1].flip(-1, -2))
+    assert torch.equal(pool.show(torch.tensor([1, 0])), images[[1, 0]])
+    read = pool.to(CPU, torch.float64).read(torch.tensor([2]), torch.float64)
+    assert torch.allclose(read * 255, images[:1].flip(-1, -2).double())
+    unturned = replace(pool, turn=None, turns=None)
+    assert torch.equal(unturned.show(torch.tensor([[2], [1]])), images[[0, 1]][:, None])
 
 
 def test_tables_are_read_as_they_are() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from coterie.data import Dataset, Split
 from coterie.data.holdings import Cluster, Holdings, Plan, Replica, deal
@@ -33,10 +34,15 @@ def owned(holdings: Holdings, split: str, node: int) -> np.ndarray:
     return samples.index[start : start + count].numpy()
 
 
+def shown(holdings: Holdings, split: str, rows: np.ndarray) -> np.ndarray:
+    """The first channel of these samples, as their owner sees them."""
+    return getattr(holdings, split).pool.show(torch.from_numpy(rows)).numpy()[:, 0]
+
+
 def numbers(holdings: Holdings, node: int) -> set[int]:
     """The original numbers of a node's train and validation images, upright or turned."""
     rows = np.concatenate([owned(holdings, "train", node), owned(holdings, "valid", node)])
-    images = holdings.train.pool.inputs.numpy()[rows, 0]
+    images = shown(holdings, "train", rows)
     return set(np.maximum(images[:, 0, 0], images[:, 3, 3]).tolist())
 
 
@@ -58,9 +64,8 @@ def test_clusters_have_as_many_nodes_and_samples_as_asked() -> None:
 def test_a_turned_node_trains_and_is_tested_on_turned_images() -> None:
     held = deal(dataset(), [UPRIGHT, TURNED], [Replica("3:3", 3, (3, 3))], Plan(Iid()))
     for split in ("train", "test"):
-        pool = getattr(held, split).pool.inputs.numpy()
         for node, cluster in enumerate(held.cluster.tolist()):
-            images = pool[owned(held, split, node), 0]
+            images = shown(held, split, owned(held, split, node))
             away = images[:, 0, 0] if cluster else images[:, 3, 3]
             assert not away.any()
 
@@ -101,7 +106,7 @@ def test_natural_nodes_are_tested_on_the_samples_of_their_own_users(
     users = [{n % 60 for n in numbers(held, node)} for node in range(5)]
     assert [len(found) for found in users] == [1] * 5
     for node in range(5):
-        images = held.test.pool.inputs.numpy()[owned(held, "test", node), 0]
+        images = shown(held, "test", owned(held, "test", node))
         tested = set((np.maximum(images[:, 0, 0], images[:, 3, 3]) % 60).tolist())
         assert tested == users[node]
 
@@ -116,3 +121,16 @@ def test_a_limit_on_test_samples_takes_the_same_ones_for_all() -> None:
 def test_more_nodes_than_samples_are_refused() -> None:
     with pytest.raises(InputError, match="use fewer nodes or more data"):
         deal(dataset(train=5), [UPRIGHT], [Replica("9", 1, (9,))], Plan(Iid()))
+
+
+def test_a_node_may_be_tested_on_samples_of_its_own() -> None:
+    plan = Plan(Iid(), holdout=0.1, own_test=0.2)
+    held = deal(dataset(), [UPRIGHT, TURNED], [Replica("4:2", 3, (4, 2))], plan)
+    whole = deal(dataset(), [UPRIGHT, TURNED], [Replica("4:2", 3, (4, 2))], Plan(Iid(), 0.1))
+    for node in range(6):
+        parts = [owned(held, split, node) for split in ("train", "valid", "test")]
+        assert [len(part) for part in parts] == [14, 2, 4]
+        assert sorted(np.concatenate(parts)) == sorted(
+            np.concatenate([owned(whole, split, node) for split in ("train", "valid")])
+        )
+        assert set(parts[1]) == set(owned(whole, "valid", node))

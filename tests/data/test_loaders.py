@@ -340,3 +340,34 @@ def test_a_test_fraction_must_leave_both_parts(tmp_path: Path, fraction: float) 
 def test_a_table_that_is_not_there_is_named() -> None:
     with pytest.raises(InputError, match=r"no file 'nowhere\.csv'"):
         load("nowhere.csv")
+
+
+def test_flickr_mammals_holds_out_whole_sub_folders(home: Path) -> None:
+    for name in ("fox", "bear", "seal"):
+        for number in range(5):
+            folder = home / "geo_animal" / name / f"{number:02}"
+            folder.mkdir(parents=True)
+            for image in range(2):
+                Image.new("RGB", (12, 9), (40 * number,) * 3).save(folder / f"{image}.jpg")
+    made = load({"name": "flickr-mammals", "size": 8})
+    assert (len(made.train), len(made.test), made.classes) == (24, 6, 3)
+    assert made.train.inputs.shape[1:] == (3, 8, 8) and made.mean == (0.5, 0.5, 0.5)
+    for label in range(3):
+        used, held = (
+            set(part.inputs[part.targets == label][:, 0, 0, 0].tolist())
+            for part in (made.train, made.test)
+        )
+        assert len(used) == 4 and len(held) == 1 and not used & held
+
+
+def test_flickr_mammals_in_another_layout_is_refused(home: Path) -> None:
+    write_images(home / "geo_animal")
+    with pytest.raises(InputError, match="the layout is geo_animal/CLASS/SUB-FOLDER/IMAGE"):
+        load("flickr-mammals")
+
+
+def test_missing_flickr_mammals_say_where_they_are_published(home: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        load("flickr-mammals")
+    assert "Zenodo record 3676081" in str(caught.value)
+    assert "coterie data get" not in str(caught.value)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import secrets
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,12 +34,15 @@ class Mosquitto:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it and wait until it accepts; another port where this one was taken meanwhile."""
-        for _ in range(1 if self.port else 10):
+        """Start it and wait until it listens; a port that is taken meanwhile is tried again later,
+        or another one if nobody knows it yet."""
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
             port = self.port or free_port()
             if self._try(port):
                 self.port = port
                 return
+            time.sleep(0.1)
         raise RuntimeError(f"mosquitto did not start: {self.log()}")
 
     def kill(self) -> None:
@@ -54,31 +59,35 @@ class Mosquitto:
     def _try(self, port: int) -> bool:
         config = self.folder / "mosquitto.conf"
         # it would drop its rights as root, and could not read the files of the test then
-        lines = [f"listener {port} 127.0.0.1", "persistence false", "user root", *self.lines]
+        lines = [f"listener {port} 127.0.0.1", "persistence false", "user root"]
+        # else it holds back what follows a confirmation for 40 ms
+        lines += ["set_tcp_nodelay true", *self.lines]
         config.write_text("\n".join(lines) + "\n")
-        with (self.folder / "mosquitto.log").open("ab") as log:
+        with (self.folder / "mosquitto.log").open("wb") as log:
             self.process = subprocess.Popen(
                 [str(BINARY), "-c", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        return self._accepts(port)
+        return self._listens()
 
-    def _accepts(self, port: int) -> bool:
+    def _listens(self) -> bool:
         assert self.process is not None
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end and self.process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                return self.process.poll() is None
+            if re.search("version .* running", self.log()):
+                return True
             time.sleep(0.01)
         self.kill()
         return False
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on, below those that the system gives to connections: a broker
+    that is killed and started again must find it free."""
+    while True:
+        port = 12000 + secrets.randbelow(20000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextlib.contextmanager
@@ -92,12 +101,14 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[Mosquitto]:
         broker.kill()
 
 
-def password_lines(folder: Path, user: str, password: str) -> list[str]:
-    """Configuration that lets in one user."""
+def password_lines(folder: Path, passwords: Mapping[str, str]) -> list[str]:
+    """Configuration that lets in the users of this mapping."""
     if PASSWD is None:
         pytest.skip("no mosquitto_passwd on this machine: apt-get install mosquitto")
     path = folder / "passwords"
-    subprocess.run([PASSWD, "-c", "-b", str(path), user, password], check=True, timeout=_PATIENCE)
+    path.touch(mode=0o600)
+    for user, password in passwords.items():
+        subprocess.run([PASSWD, "-b", str(path), user, password], check=True, timeout=_PATIENCE)
     return ["allow_anonymous false", f"password_file {path}"]
 
 

@@ -322,9 +322,10 @@ def test_an_announced_size_is_refused_before_memory_is_taken() -> None:
 @pytest.mark.parametrize(
     ("sender", "to", "words"),
     [
-        (7, 1, "peer 7 is not in the list of peers"),
-        (1, 1, "peer 1 is not in the list of peers"),
-        ("x", 1, "invalid literal"),
+        (7, 1, "peer '7' is not in the list of peers"),
+        (1, 1, "peer '1' is not in the list of peers"),
+        ("x", 1, "peer 'x' is not in the list of peers"),
+        ("00", 1, "peer '00' is not in the list of peers"),
         (0, 2, "it looks for peer '2', this is 1"),
     ],
 )
@@ -345,6 +346,24 @@ def test_a_sender_that_is_not_of_the_list_is_refused_and_logged(
     with roster(2, tls=False) as known:
         run(work(known))
     assert words in caplog.text
+
+
+def test_a_call_that_says_nothing_about_itself_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work(known: Roster) -> None:
+        async with (
+            opened(link(1, known)) as (at_b,),
+            grpc_setup.channel(None, known[1]) as channel,
+        ):
+            for method in ("/coterie.Link/Frames", "/coterie.Link/Other"):
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await channel.stream_stream(method)().read()
+            assert at_b.began == 0
+
+    with roster(2, tls=False) as known:
+        run(work(known))
+    assert "it looks for peer None, this is 1" in caplog.text
 
 
 def impostor(known: Roster, peer: int, key: Keys) -> Roster:
@@ -384,7 +403,7 @@ def test_a_stranger_is_refused_and_the_listening_side_says_so(
         ):
             with pytest.raises(grpc.aio.AioRpcError):
                 await begin(channel).read()
-            await until(lambda: f"connections to {known[1].address}: they did not" in caplog.text)
+            await until(lambda: f"connections to {known[1].address} that did not" in caplog.text)
             assert at_b.began == 0
 
     with roster(2) as known:
@@ -415,7 +434,7 @@ def test_a_listed_peer_that_claims_to_be_another_is_refused_and_logged(
     with roster(3) as known:
         run(work(known))
     mine = key_of("peer-2").fingerprint
-    assert f"its certificate {mine} is not that of peer '0'" in caplog.text
+    assert f"its certificate {mine} is not that of peer 0" in caplog.text
 
 
 def test_a_certificate_that_a_listed_peer_issued_is_refused_and_logged(
@@ -434,7 +453,7 @@ def test_a_certificate_that_a_listed_peer_issued_is_refused_and_logged(
 
     with roster(2) as known:
         run(work(known))
-    assert f"its certificate {issued.fingerprint} is not that of peer '0'" in caplog.text
+    assert f"its certificate {issued.fingerprint} is not that of peer 0" in caplog.text
 
 
 def issue(issuer: Keys) -> Keys:

@@ -30,14 +30,11 @@ def test_tables_become_a_list_with_certificates_from_files(tmp_path: Path) -> No
     assert known.ids == [-1, 0, 1] and known.secured
     assert known[-1].address == "server:7000"
     assert known[1] == listed(1, key_of("peer-1"), "peer-1:7000")
-    assert known.holder(key_of("peer-0").fingerprint) == known[0]
-    assert known.holder(key_of("other").fingerprint) is None
 
 
-def test_a_list_without_fingerprints_holds_nobody_s_certificate() -> None:
-    known = Roster.from_tables([table()], Path())
-    assert not known.secured
-    assert known.holder("") is None
+def test_a_list_may_do_without_fingerprints_or_peers() -> None:
+    assert not Roster.from_tables([table()], Path()).secured
+    assert not Roster(()).secured
 
 
 def test_a_fingerprint_may_be_written_as_openssl_prints_it(tmp_path: Path) -> None:

@@ -237,6 +237,14 @@ def test_a_long_description_of_the_body_is_refused_before_it_is_parsed() -> None
         decode(pack(header(schema=[["x", "float32", [2]]]), body))
 
 
+@pytest.mark.parametrize("size", [2**62, 2**63, 2**64 - 1, 7])
+def test_a_body_without_rows_of_another_length_is_refused(size: int) -> None:
+    words = b'{"x":{"dtype":"F32","shape":[0,%d],"data_offsets":[0,0]}}' % size
+    body = struct.pack("<Q", len(words)) + words
+    with pytest.raises(WireError, match=r"unreadable body|does not hold what the schema says"):
+        decode(pack(header(schema=[["x", "float32", [0, 8]]]), body))
+
+
 EXPECTED: Schema = (("params", "float32", (2, 3)), ("choice", "int64", (ANY,)))
 
 

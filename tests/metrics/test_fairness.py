@@ -94,3 +94,20 @@ def test_gap_and_worst_cluster_ignore_clusters_without_samples() -> None:
     assert fairness.gap([90.0, 60.0, math.nan]) == 30
     assert fairness.worst_cluster({"a": 90.0, "b": 60.0, "c": math.nan}) == "b"
     assert math.isnan(fairness.gap([])) and fairness.worst_cluster({}) is None
+
+
+def test_all_distances_come_with_their_worst_and_every_pair() -> None:
+    confusion = np.array([[[4, 0], [0, 4]], [[3, 1], [0, 4]], [[0, 4], [4, 0]]])
+    got = fairness.compare(confusion, ["a", "b", "c"])
+    assert [pair["clusters"] for pair in got["pairs"]] == [["a", "b"], ["a", "c"], ["b", "c"]]
+    for key in fairness.DISTANCES:
+        values = [pair[key] for pair in got["pairs"]]
+        assert got[key] == pytest.approx(np.mean(values))
+        assert got[f"{key}_worst"] == max(values)
+    assert got["equalized_odds"] == fairness.equalized_odds(confusion, ["a", "b", "c"])
+    assert got["equalized_odds_worst"] == pytest.approx(2)  # a and c: everything is turned round
+
+
+def test_a_lone_cluster_has_no_pairs() -> None:
+    got = fairness.compare(CONFUSION, [0, 0, 0])
+    assert got["pairs"] == [] and math.isnan(got["equalized_odds_worst"])

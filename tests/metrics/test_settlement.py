@@ -73,3 +73,62 @@ def test_nothing_is_settled_before_everybody_has_chosen() -> None:
     assert not settlement.settled([0, -1, 1], cluster)
     assert not settlement.unshared([0, -1, 1], cluster)
     assert settlement.matrix([0, -1, 1], cluster).tolist() == [[1, 0], [0, 1]]
+
+
+THREE = ["A", "A", "A", "B", "B", "C"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ([0, 0, 0, 1, 1, 2], ""),
+        ([0, 0, 0, 1, 1, 1], "B and C share head 1"),
+        ([0, 0, 0, 0, 0, 0], "A, B and C share head 0"),
+        ([0, 0, 2, 1, 1, 3], "A is split between heads 0 (2 nodes) and 2 (1 node)"),
+        (
+            [0, 0, 0, 1, 2, 2],
+            "B and C share head 2; B is split between heads 1 (1 node) and 2 (1 node)",
+        ),
+        ([0, 0, -1, 1, 1, 2], "1 node has not chosen yet"),
+        ([0, 0, -1, -1, 1, 1], "2 nodes have not chosen yet; B and C share head 1"),
+    ],
+)
+def test_the_problem_is_told_in_plain_words(choice: list[int], words: str) -> None:
+    assert settlement.problems(choice, THREE) == words
+
+
+def test_with_heads_to_spare_a_split_is_no_problem() -> None:
+    assert settlement.judge_of(3, THREE) is settlement.settled
+    assert settlement.judge_of(4, THREE) is settlement.unshared
+    assert settlement.problems([0, 3, 0, 1, 1, 2], THREE, settlement.unshared) == ""
+    shared = settlement.problems([0, 3, 0, 1, 1, 1], THREE, settlement.unshared)
+    assert shared == "B and C share head 1"
+
+
+GOOD, BAD = [0, 0, 0, 1], [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ([GOOD], "settled since round 1"),
+        ([BAD, GOOD], "settled since round 35"),
+        ([BAD, GOOD, BAD, GOOD], "settled since round 90, after it was lost 1 time"),
+        ([BAD], "never settled: a and b share head 0"),
+        ([BAD, [0, 0, 1, 1]], "never settled: a and b share head 1; a is split between heads 0 (2"),
+        ([BAD, GOOD, BAD], "settled at round 35, lost at round 80: a and b share head 0"),
+        ([GOOD, BAD, GOOD, BAD], "settled at round 80, lost at round 90 (and 1 time before): a"),
+        ([], "never settled: nobody chose"),
+    ],
+)
+def test_the_story_says_when_it_settled_or_was_lost(choices: list[list[int]], words: str) -> None:
+    rounds = [1, 35, 80, 90][: len(choices)]
+    assert settlement.story(rounds, choices, CLUSTER).startswith(words)
+
+
+@given(st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=1, max_size=8))
+def test_the_story_agrees_with_the_judge(choices: list[list[int]]) -> None:
+    told = settlement.story(list(range(len(choices))), choices, CLUSTER)
+    assert told.startswith("settled since") == settlement.settled(choices[-1], CLUSTER)
+    first = settlement.first_settled_round(choices, CLUSTER)
+    assert first is None or told.startswith(f"settled since round {first}")

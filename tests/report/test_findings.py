@@ -14,7 +14,28 @@ def test_the_finding_says_how_the_minority_is_served(tmp_path: Path) -> None:
     (text,) = told(tmp_path, Made())
     assert text.startswith("The minority (2 of 16 nodes) gets 92.8% under facade and 82.8% under")
     assert "Best fair accuracy: facade (95.2%" in text
-    assert text.endswith("Settled: facade in 2 of 3 seeds.")
+    assert "Settled: facade in 2 of 3 seeds." in text
+
+
+def test_the_finding_says_why_a_seed_did_not_settle(tmp_path: Path) -> None:
+    (text,) = told(tmp_path, Made())
+    assert text.endswith("2 of 3 seeds. facade, seed 3: never settled: they share head 0.")
+    two = {"facade": "facade", "other": "facade", "third": "facade", "last": "facade"}
+    assert told(tmp_path / "more", Made(labels=two))[0].endswith("head 0. (1 more below.)")
+
+
+def test_more_than_two_clusters_have_a_gap(tmp_path: Path) -> None:
+    made = Made(scenarios=((10, 4, 2),), clusters=("A", "B", "C"))
+    (text,) = told(tmp_path, made)
+    assert "Best and worst cluster are apart, points: 4.0 under facade and 21.9 under" in text
+    assert "apart" not in told(tmp_path / "two", Made())[0]
+
+
+def test_who_knows_the_clusters_is_never_called_the_best(tmp_path: Path) -> None:
+    labels = {"told": "oracle", "facade": "facade", "epidemic": "epidemic"}
+    (text,) = told(tmp_path, Made(labels=labels, oracles=["told"]))
+    assert "under told (knows the clusters)" in text
+    assert "Best fair accuracy: facade" in text
 
 
 def test_overlapping_intervals_are_said_to_overlap(tmp_path: Path) -> None:

@@ -50,7 +50,19 @@ def test_tables_are_written_beside_the_page(tmp_path: Path) -> None:
     page = write_report([write_run(tmp_path / "run", Made())], tmp_path / "out")
     names = {path.name for path in (page.parent / "tables").iterdir()}
     assert page == tmp_path / "out" / "report.html"
-    assert names == {"results.md", "results.csv", "results.tex", "seeds.md", "seeds.tex"}
+    made = {f"{name}.{kind}" for name in ("results", "nodes", "seeds") for kind in ("md", "tex")}
+    assert names == made | {"results.csv"}
+
+
+def test_several_clusters_are_compared_two_by_two(tmp_path: Path) -> None:
+    made = Made(scenarios=((10, 4, 2),), clusters=("A", "B", "C"))
+    page = write_report([write_run(tmp_path, made)])
+    assert "Fairness between each two clusters" in own_part(page)
+    assert "| A and C |" in (tmp_path / "tables" / "pairs.md").read_text()
+    assert "A and C &" in (tmp_path / "tables" / "pairs.tex").read_text()
+    two = write_report([write_run(tmp_path / "two", Made())])
+    assert "each two clusters" not in own_part(two)
+    assert not (two.parent / "tables" / "pairs.md").exists()
 
 
 def test_runs_with_different_metrics_share_a_page_but_not_a_table(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import pandas as pd
 from coterie.report.records import Study, combine, read_run
 from coterie.report.tables import (
     by_metric,
+    nodes_table,
+    pairs_table,
     results_table,
     seeds_table,
     to_csv,
@@ -67,6 +69,29 @@ def test_errors_have_their_own_table_without_fairness(tmp_path: Path) -> None:
     assert table.rows[0][3].best  # lower is better, and facade serves the minority
 
 
+THREE = Made(scenarios=((10, 4, 2),), clusters=("A", "B", "C"))
+
+
+def test_more_than_two_clusters_have_a_worst_one_and_a_gap(tmp_path: Path) -> None:
+    study = study_of(tmp_path, THREE)
+    header = results_table(study.results, study.order, study.clusters).header
+    several = ["worst cluster %", "gap", "DP, worst pair", "EO, worst pair"]
+    assert header[-7:-3] == several
+    two = study_of(tmp_path / "two", Made())
+    assert not set(several) & set(results_table(two.results, two.order, two.clusters).header)
+
+
+def test_each_two_of_several_clusters_are_compared(tmp_path: Path) -> None:
+    study = study_of(tmp_path, THREE)
+    table = pairs_table(study.results, study.order)
+    assert table.header == ["algorithm", "scenario", "clusters", "DP", "EO", "EO (TPR)"]
+    assert [row[2] for row in table.texts()] == ["A and B", "A and C", "B and C"] * 2
+    assert all("±" in row[4] for row in table.texts())
+    assert "equalized_odds:A|C" in to_csv(study.results)
+    two = study_of(tmp_path / "two", Made())
+    assert not pairs_table(two.results).rows
+
+
 def test_every_seed_has_its_settled_flag(tmp_path: Path) -> None:
     study = study_of(tmp_path, Made())
     table = seeds_table(study.results, study.order, study.clusters)
@@ -95,7 +120,7 @@ def test_latex_escapes_what_would_break_it(tmp_path: Path) -> None:
     text = to_latex(results_table(study.results, study.order))
     assert r"a\_b \& \textbackslash{}input\{x\}" in text
     assert r"$\pm$" in text and r"\textbf{" in text and "majority \\%" in text
-    assert text.startswith(r"\begin{tabular}{llrrrrrrrrr}")
+    assert text.startswith(r"\begin{tabular}{llrrrrrrrrrr}")
 
 
 def test_csv_holds_numbers_that_read_back(tmp_path: Path) -> None:
@@ -106,3 +131,24 @@ def test_csv_holds_numbers_that_read_back(tmp_path: Path) -> None:
     assert frame.loc[("facade", "bytes_per_node"), "mean"] == 28_800_000
     assert frame.loc[("facade", "accuracy:minority"), "low"] < 92
     assert set(frame["seeds"]) == {3}
+
+
+def test_a_table_says_how_the_worst_served_nodes_fare(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made())
+    table = nodes_table(study.results, study.order)
+    assert table.header[2:] == ["worst node %", "worst 10% of nodes %", "variance", "Jain's index"]
+    facade, epidemic = table.rows
+    assert [cell.best for cell in facade[2:]] == [True] * 4
+    assert not any(cell.best for cell in epidemic)
+
+
+def test_nodes_that_did_not_train_have_columns_where_there_are_some(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made(unseen=True))
+    assert "unseen %" in results_table(study.results).header
+    assert nodes_table(study.results).header[-2:] == ["unseen %", "worst 10% of unseen %"]
+    assert nodes_table(study.results).texts()[0][-1] == "40.00 ± 0.00"
+
+
+def test_a_regression_has_no_table_of_nodes(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made(metric="mse"))
+    assert nodes_table(study.results).header == ["algorithm", "scenario"]

@@ -25,7 +25,7 @@ class Mixed:
 
     params: Tensor  # [m, P]
     choice: Tensor  # [m]
-    models: Tensor = replica_field()  # noqa: RUF009
+    models: Tensor = replica_field()
 
 
 def states(*sizes: int) -> list[Mixed]:
@@ -92,8 +92,8 @@ def test_two_fields_may_hold_the_same_tensor(path: Path) -> None:
 def test_two_replica_fields_may_hold_the_same_tensor(path: Path) -> None:
     @dataclass(frozen=True)
     class Twins:
-        old: Tensor = replica_field()  # noqa: RUF009
-        new: Tensor = replica_field()  # noqa: RUF009
+        old: Tensor = replica_field()
+        new: Tensor = replica_field()
 
     models = torch.randn(2, 4)
     save(path, [Twins(models, models)], SENT, NOTE)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -13,10 +15,15 @@ from coterie.core.draws import draw, purpose_word
 from coterie.core.draws_gpu import draw_on_gpu
 from coterie.core.params import flat, layout_of
 from coterie.core.samples import Pool, Samples
+from coterie.core.slots_gpu import sum_slots_on_gpu
 from coterie.models import Shape, build_model
-from coterie.training import TrainingSettings, make_engine, objectives, optimizers
+from coterie.training import TrainingSettings, make_engine, network, objectives, optimizers
 from coterie.training.chain import Unknown, chain_of
+from coterie.training.fused import FusedEngine
+from coterie.training.goals import goal_of
+from coterie.training.kernels.samples import gather
 from coterie.training.network import Network
+from coterie.training.objectives import Classification, Objective, Reconstruction, Regression
 from coterie.training.optimizers import SGD, Adam, Optimizer
 
 ROWS, BATCH, STEPS, CLASSES = 2, 3, 2, 5
@@ -40,6 +47,38 @@ def odd() -> nn.Module:
     )
 
 
+def pooled(pool: nn.Module, relu: bool = True, size: tuple[int, int] = (7, 5)) -> nn.Module:
+    """A norm over a height and a width that the pool does not divide."""
+    between = [nn.ReLU()] if relu else []
+    features = 4 * (size[0] // 2) * (size[1] // 2)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.GroupNorm(2, 4),
+        *between,
+        pool,
+        nn.Flatten(),
+        nn.Linear(features, CLASSES),
+    )
+
+
+def mean_pools() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3), nn.AvgPool2d(2), nn.Conv2d(6, 5, 2), nn.ReLU(), nn.AvgPool2d(2),
+        nn.Flatten(), nn.Linear(5 * 2, CLASSES),
+    )  # fmt: skip
+
+
+def bottleneck() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(6 * 6, 7), nn.ReLU(), nn.Linear(7, 2 * 7 * 9), nn.Unflatten(1, (2, 7, 9)),
+    )  # fmt: skip
+
+
+def painter() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 3, 3, padding=1))
+
+
 def rule(optimizer: Optimizer, params: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
     if isinstance(optimizer, SGD):
         return torch.optim.SGD(
@@ -48,24 +87,35 @@ def rule(optimizer: Optimizer, params: list[nn.Parameter], lr: float) -> torch.o
     return torch.optim.Adam(params, lr)
 
 
+LOSSES: dict[type[Objective], Callable[..., torch.Tensor]] = {
+    Classification: lambda out, x, y: F.cross_entropy(out, y),
+    Regression: lambda out, x, y: F.mse_loss(out, y.double()),
+    Reconstruction: lambda out, x, y: F.mse_loss(out, x),
+}
+
+
 def error(
     build: Callable[[], nn.Module],
     shape: tuple[int, int, int],
     optimizer: Optimizer | None = None,
     part: set[str] | None = None,
     precision: str = "float32",
+    objective: Objective | None = None,
 ) -> float:
     """How far the kernels' change of the parameters is from a float64 module's, relatively."""
-    optimizer = optimizer or SGD()
+    optimizer, objective = optimizer or SGD(), objective or Classification()
     modules = [build() for _ in range(ROWS)]
     layout = layout_of(modules[0])
     before = torch.stack([flat(module, layout) for module in modules])
     images = torch.randint(0, 256, (20, *shape), dtype=torch.uint8)
-    labels = torch.randint(0, CLASSES, (20,))
-    pool = Pool(images, labels, (0.5,) * shape[0], (0.4,) * shape[0])
+    targets = torch.randn(20, CLASSES)
+    if objective.classifies:
+        targets = torch.randint(0, CLASSES, (20,))
+    pool = Pool(images, targets, (0.5,) * shape[0], (0.4,) * shape[0])
     ids, lr = torch.randint(0, 20, (STEPS, ROWS, BATCH)), torch.tensor([0.1, 0.05])
     names = part or {column.name for column in layout.columns}
-    network = Network(chain_of(modules[0], shape), layout, pool, ROWS, BATCH, precision)
+    chain = chain_of(modules[0], shape, isinstance(objective, Reconstruction))
+    network = Network(chain, layout, pool, (ROWS, BATCH), precision, goal_of(objective))
     network.allow_training(names, optimizer)
     network.flat.copy_(before)
     network.load()
@@ -80,7 +130,7 @@ def error(
         for step in range(STEPS):
             x = (images[ids[step, row]].double() / 255 - 0.5) / 0.4
             descent.zero_grad()
-            F.cross_entropy(module(x), labels[ids[step, row]]).backward()
+            LOSSES[type(objective)](module(x), x, targets[ids[step, row]]).backward()
             descent.step()
         after.append(flat(module, layout))
     wanted = torch.stack(after)
@@ -127,6 +177,113 @@ def check_engine() -> bool:
     return all(torch.allclose(a, b, atol=1e-5, equal_nan=True) for a, b in pairs)
 
 
+def check_error_engine(build: Callable[[], nn.Module], objective: Objective) -> bool:
+    """Train and score without classes, through the kernels and through vmap."""
+    torch.manual_seed(2)
+    images = torch.randint(0, 256, (8, 3, 6, 5), dtype=torch.uint8)
+    pool = Pool(images, torch.randn(8, CLASSES), (0.5,) * 3, (0.5,) * 3)
+    settings = TrainingSettings(objective, SGD(), 0, 2, torch.device("cpu"), torch.float32)
+    samples = Samples(pool, torch.arange(8), torch.tensor([0, 5]), torch.tensor([5, 3]))
+    found = []
+    for path in ("fused", "stacked"):
+        engine = make_engine(build, (3, 6, 5), settings, path=path)
+        assert type(engine).__name__ == f"{path.capitalize()}Engine"
+        population = Population(2, (1,), engine, LocalWork(2, 2, None, 0.1))
+        nodes = Nodes(population, torch.arange(2), samples, samples, samples, torch.full((2,), 0.1))
+        params = nodes.train(nodes.initial_params(), 0)
+        scores = nodes.test(params)
+        assert scores.confusion is None
+        found.append([params, nodes.loss(params, 0), scores.loss])
+    return all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*found, strict=True))
+
+
+def check_buckets() -> bool:
+    """Different numbers of rows train and are scored by one capture, as without padding."""
+    torch.manual_seed(3)
+    pool = Pool(
+        torch.randint(0, 256, (40, 1, 4, 4), dtype=torch.uint8),
+        torch.arange(40) % 5,
+        (0.5,),
+        (0.5,),
+    )
+    settings = TrainingSettings(
+        Classification(), SGD(0.5), CLASSES, 2, torch.device("cpu"), torch.float32
+    )
+    samples = Samples(pool, torch.arange(40), torch.arange(11) * 3, torch.arange(11) % 2 + 1)
+    engines = [
+        make_engine(lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, CLASSES)),
+                    (1, 4, 4), settings, ("2",), path)
+        for path in ("fused", "stacked")
+    ]  # fmt: skip
+    fused = engines[0]
+    assert isinstance(fused, FusedEngine)
+    found: list[list[torch.Tensor]] = [[], []]
+    for rows in (9, 10):
+        for engine, results in zip(engines, found, strict=True):
+            population = Population(11, (1,), engine, LocalWork(2, 1, None, 0.1))
+            data = (samples,) * 3
+            nodes = Nodes(population, torch.arange(11), *data, torch.full((11,), 0.1))
+            some = nodes[torch.arange(rows)]
+            params = some.train(some.initial_params(), 0)
+            core, head = params[:, nodes.layout.core], params[:, nodes.layout.head]
+            heads = torch.stack([head, -head], dim=1)
+            scores = some.test(params)
+            assert scores.confusion is not None
+            results += [params, some.loss(params, 0), some.head_losses(core, heads, 0)]
+            results += [scores.loss, scores.confusion]
+    sizes = {key[0] for key in [*fused.trainers, *fused.scorers]}
+    assert sizes == {10}, sizes
+    return all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*found, strict=True))
+
+
+def in_source_order(
+    rows: torch.Tensor, heard: torch.Tensor, table: torch.Tensor | None
+) -> torch.Tensor:
+    """One addition after the other, in the precision of the rows."""
+    total = torch.zeros(len(heard), *rows.shape[1:], dtype=rows.dtype)
+    for row, slots in enumerate(heard.tolist()):
+        for slot, source in enumerate(slots):
+            weight = 1 if table is None else table[row, slot]
+            total[row] += rows[source] * weight if weight != 0 else 0
+    return total
+
+
+def check_slots() -> bool:
+    """Sums of heard rows, bit by bit; a row that diverged reaches only those who heard it."""
+    wide = torch.randn(5, 3, 700)
+    wide[4, 1, 7] = torch.nan
+    heard = torch.randint(0, 4, (6, 3))
+    heard[2, 1] = 4
+    table = torch.rand(6, 3)
+    table[0], table[3, 2] = 0, 0
+    heard[3, 2] = 4
+    right = True
+    for rows in (wide, wide.double(), wide[:, 0, 3:500], wide[:, :, 5], wide[:, 1, 7]):
+        for weights in (None, table.to(rows.dtype)):
+            got = sum_slots_on_gpu(rows, heard, weights)
+            wanted = in_source_order(rows, heard, weights)
+            right &= torch.equal(got.nan_to_num(7), wanted.nan_to_num(7))
+    nobody = sum_slots_on_gpu(wide[:0], heard[:, :0], None)
+    return right and nobody.shape == (6, 3, 700) and not nobody.any()
+
+
+def check_turned() -> bool:
+    """Images read by the kernel are those that the pool reads."""
+    images = torch.randint(0, 256, (4, 3, 5, 7), dtype=torch.uint8)
+    turns = torch.stack([torch.arange(35), torch.arange(35).flip(0), torch.randperm(35)])
+    stored, turn = torch.arange(9) % 4, torch.arange(9) % 3
+    whole = Pool(images, torch.zeros(9), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), stored, turn, turns)
+    right = True
+    for pool in (whole, replace(whole, turn=None, turns=None), replace(whole, stored=None)):
+        ids = torch.randint(0, 4 if pool.stored is None else 9, (2, 3))
+        x = torch.full((2, 3, 5, 7, 4), torch.nan)
+        scale, offset = (part.flatten().float() for part in pool.affine)
+        gather(pool, ids, scale, offset, x)
+        wanted = pool.read(ids, torch.float32).permute(0, 1, 3, 4, 2)
+        right &= torch.allclose(x[..., :3], wanted, atol=1e-6) and not x[..., 3].any()
+    return right
+
+
 def check_draws() -> bool:
     seed, node = torch.tensor([123456789012345, 7, 2**61 + 5]), torch.tensor([0, 5, 99999])
     return all(
@@ -139,17 +296,38 @@ def check_draws() -> bool:
     )
 
 
-def check_chain() -> bool:
-    norm = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
+def refusal(second: nn.Module, filters: int = 4, images: bool = False) -> str:
+    """Why a chain with this second layer has no kernels."""
+    first = nn.Conv2d(1, filters, 3, padding=1)
     try:
-        chain_of(norm, (1, 8, 8))
+        chain_of(nn.Sequential(first, second, nn.Flatten(), nn.LazyLinear(2)), (1, 8, 8), images)
     except Unknown as reason:
-        return "'1' (BatchNorm2d)" in str(reason)
-    return False
+        return str(reason)
+    return ""
+
+
+def check_chain() -> bool:
+    known = [nn.GroupNorm(2, 4), nn.ReLU(), nn.AvgPool2d(2), nn.MaxPool2d(2)]
+    others = [nn.AvgPool2d(3), nn.AvgPool2d(2, ceil_mode=True), nn.MaxPool2d(2, padding=1)]
+    return (
+        not any(refusal(layer) for layer in known)
+        and all("at this place" in refusal(layer) for layer in others)
+        and "'1' (BatchNorm2d)" in refusal(nn.BatchNorm2d(4))
+        and "'1' (GroupNorm)" in refusal(nn.GroupNorm(2, 6), filters=6)  # 8 as the kernels store
+        and "outputs are (2,), not (1, 8, 8)" in refusal(nn.ReLU(), images=True)
+    )
+
+
+def inside(check: Callable[[], float]) -> float:
+    """The error with steps taken where weight gradients are made."""
+    with mock.patch.object(network, "STEP_INSIDE", True):
+        return check()
 
 
 CASES: dict[str, Callable[[], bool]] = {
     "draws": check_draws,
+    "sums-of-heard-rows": check_slots,
+    "turned-images": check_turned,
     "norm-relu-pool": lambda: error(small(), (1, 8, 8)) < 1e-5,
     "momentum-decay": lambda: (
         error(small(16, 3), (3, 8, 8), SGD(momentum=0.9, weight_decay=0.01)) < 1e-5
@@ -165,6 +343,38 @@ CASES: dict[str, Callable[[], bool]] = {
         )
         < 1e-5
     ),
+    "norm-before-a-max-pool-of-odd-sides": lambda: (
+        error(lambda: pooled(nn.MaxPool2d(2)), (1, 7, 5)) < 1e-5
+    ),
+    "norm-before-a-mean-pool-of-odd-sides": lambda: (
+        error(lambda: pooled(nn.AvgPool2d(2)), (1, 7, 5)) < 1e-5
+        and error(lambda: pooled(nn.AvgPool2d(2), False, (5, 6)), (1, 5, 6)) < 1e-5
+    ),
+    "mean-pools-without-norm": lambda: error(mean_pools, (2, 13, 9)) < 1e-5,
+    "regression": lambda: error(mean_pools, (2, 13, 9), objective=Regression()) < 1e-5,
+    "reconstruction-by-a-linear-layer": lambda: (
+        error(bottleneck, (2, 7, 9), objective=Reconstruction()) < 1e-5
+    ),
+    "reconstruction-by-a-convolution": lambda: (
+        error(painter, (3, 6, 5), SGD(0.9), objective=Reconstruction()) < 1e-5
+    ),
+    "engine-reconstructs-as-stacked": lambda: check_error_engine(painter, Reconstruction()),
+    "engine-regresses-as-stacked": lambda: check_error_engine(
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8, CLASSES)
+        ),
+        Regression(),
+    ),
+    "steps-inside-the-weight-gradient": lambda: (
+        inside(lambda: error(odd, (2, 13, 13))) < 1e-5
+        and inside(lambda: error(small(), (1, 8, 8), SGD(0.9, 0.01))) < 1e-5
+        and inside(lambda: error(small(), (1, 8, 8), Adam())) < 1e-4
+    ),
+    "steps-inside-for-a-part": lambda: (
+        inside(lambda: error(small(), (1, 8, 8), SGD(0.5), {"fc.weight", "fc.bias"})) < 1e-5
+        and inside(lambda: error(odd, (2, 13, 13), part={"3.weight", "3.bias"})) < 1e-5
+    ),
+    "different-rows-share-a-capture": check_buckets,
     "tf32-runs": lambda: error(small(), (1, 8, 8), precision="tf32") < 2e-2,
     "engine-agrees-with-stacked": check_engine,
     "chain-refuses-unknown-layers": check_chain,

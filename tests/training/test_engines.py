@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from coterie.core import LocalWork, Nodes
 from coterie.core.engine import Work
+from coterie.core.params import flat
 from coterie.models.autoencoder import Autoencoder
 from coterie.models.convolutional import SmallCNN
 from coterie.models.registry import Shape
@@ -76,6 +77,9 @@ CASES = {
     "both pulls with adam": Case(
         World(optimizer=Adam()), extra={"proximal": 0.5, "correction": True}
     ),
+    "single entries": Case(World(optimizer=SHAKY), extra={"mask": True}),
+    "single entries with adam": Case(World(optimizer=Adam()), extra={"mask": True}),
+    "single entries under batch norm": Case(NORMED, extra={"mask": True}),
     "group norm": Case(World(build=cnn, shape=(1, 4, 4), optimizer=SHAKY)),
     "batch norm": Case(NORMED),
     "batch norm with ragged epochs": Case(
@@ -96,7 +100,12 @@ def ask(nodes: Nodes, params: Tensor, case: Case) -> Tensor:
     extra = dict(case.extra)
     if extra.pop("correction", False):
         extra["correction"] = correction_like(params)
-    return nodes.train(params, 1, part=part_of(nodes, case), **extra)
+    part = mask_like(params) if extra.pop("mask", False) else part_of(nodes, case)
+    return nodes.train(params, 1, part=part, **extra)
+
+
+def mask_like(params: Tensor) -> Tensor:
+    return correction_like(params) > 0
 
 
 def part_of(nodes: Nodes, case: Case) -> slice | None:
@@ -128,7 +137,7 @@ def literal_row(nodes: Nodes, params: Tensor, case: Case, row: int) -> Tensor:
     anchor = {name: p.detach().clone() for name, p in moving.items()}
     pull = layout.unflatten(correction_like(params)[row]) if "correction" in case.extra else {}
     optimizer = torch_optimizer(world, list(moving.values()))
-    steps, batch = int(nodes._steps(None, None)[row]), world.work.batch
+    steps, batch = int(nodes.steps()[row]), world.work.batch
     pick = torch.tensor([row])
     ids = nodes.train_data[pick].shuffled(
         nodes.seed[pick], nodes.ids[pick], 1, "train", steps * batch
@@ -141,8 +150,10 @@ def literal_row(nodes: Nodes, params: Tensor, case: Case, row: int) -> Tensor:
             parameter.grad += pull.get(name, 0)
             parameter.grad += case.extra.get("proximal", 0) * (parameter.detach() - anchor[name])
         optimizer.step()
-    state = module.state_dict()
-    return layout.flatten({c.name: state[c.name] for c in layout.columns}).detach()
+        if "mask" in case.extra:
+            row_now = torch.where(mask_like(params)[row], flat(module, layout), params[row])
+            module.load_state_dict(layout.unflatten(row_now), strict=False)
+    return flat(module, layout)
 
 
 def torch_optimizer(world: World, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -232,6 +243,36 @@ def test_the_part_that_does_not_train_stays_bit_for_bit(
     frozen = ~nodes.layout.trained(moving)
     assert torch.equal(after[:, frozen], params[:, frozen])
     assert (after[:, moving] != params[:, moving]).any(1).all()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_entries_outside_a_mask_stay_bit_for_bit(path: str) -> None:
+    nodes = replace(NORMED, path=path).nodes()
+    params = nodes.initial_params()
+    mask = mask_like(params)
+    after = nodes.train(params, 0, part=mask)
+    assert torch.equal(after[~mask], params[~mask])
+    assert ((after != params) & mask).any(1).all()
+    everything = nodes.train(params, 0, part=torch.ones_like(mask))
+    assert torch.allclose(everything, nodes.train(params, 0), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("build", [mlp, normed])
+def test_a_gradient_is_that_of_one_batch(build: Callable[[], nn.Module], path: str) -> None:
+    nodes = World(path=path, build=build, counts=(10, 0, 8, 3, 9)).nodes()
+    params, batch = nodes.initial_params(), nodes.population.work.batch
+    found = nodes.gradient(params, 2, "here")
+    ids = nodes.train_data.shuffled(nodes.seed, nodes.ids, 2, "here", batch)
+    for row, count in enumerate(nodes.samples.tolist()):
+        module = build().double().eval()
+        module.load_state_dict(nodes.layout.unflatten(params[row]), strict=False)
+        x, y = nodes.train_data.pool.inputs[ids[row]], nodes.train_data.pool.targets[ids[row]]
+        F.cross_entropy(module(x), y).backward()
+        for name, part in nodes.layout.unflatten(found[row]).items():
+            parameter = dict(module.named_parameters()).get(name)
+            expected = 0 * part if parameter is None or not count else parameter.grad
+            assert torch.allclose(part, expected, rtol=0, atol=1e-12), name
 
 
 @pytest.mark.parametrize("path", PATHS)

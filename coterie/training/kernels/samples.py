@@ -6,10 +6,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from coterie.core.samples import Pool
+
 
 @triton.jit
 def _gather(
-    pool_ptr, ids_ptr, scale_ptr, offset_ptr, x_ptr,
+    pool_ptr, stored_ptr, turn_ptr, turns_ptr, ids_ptr, scale_ptr, offset_ptr, x_ptr,
+    STORED: tl.constexpr, TURNED: tl.constexpr,
     PIXELS: tl.constexpr, REAL: tl.constexpr, C: tl.constexpr, BP: tl.constexpr,
 ):  # fmt: skip
     image = tl.program_id(0).to(tl.int64)
@@ -17,7 +20,13 @@ def _gather(
     sample = tl.load(ids_ptr + image)
     c = tl.arange(0, C)
     real = (p < PIXELS)[:, None] & (c < REAL)[None, :]
-    at = sample * (REAL * PIXELS) + c[None, :] * PIXELS + p[:, None]
+    source = p
+    if TURNED:
+        turn = tl.load(turn_ptr + sample)
+        source = tl.load(turns_ptr + turn * PIXELS + p, mask=p < PIXELS, other=0).to(tl.int32)
+    if STORED:
+        sample = tl.load(stored_ptr + sample)
+    at = sample * (REAL * PIXELS) + c[None, :] * PIXELS + source[:, None]
     value = tl.load(pool_ptr + at, mask=real, other=0).to(tl.float32)
     scale = tl.load(scale_ptr + c, mask=c < REAL, other=0.0)[None, :]
     offset = tl.load(offset_ptr + c, mask=c < REAL, other=0.0)[None, :]
@@ -25,10 +34,23 @@ def _gather(
     tl.store(x_ptr + where, value * scale + offset, mask=(p < PIXELS)[:, None])
 
 
-def gather(pool: Tensor, ids: Tensor, scale: Tensor, offset: Tensor, x: Tensor) -> None:
-    """x [rows, batch, H, W, C] = the normalised images [N, c, H, W] of ids [rows, batch]."""
-    channels, pixels = pool.shape[1], pool.shape[2] * pool.shape[3]
+def gather(pool: Pool, ids: Tensor, scale: Tensor, offset: Tensor, x: Tensor) -> None:
+    """x [rows, batch, H, W, C] = the normalised images of ids [rows, batch], turned as they are."""
+    channels, pixels = pool.inputs.shape[1], pool.inputs.shape[2] * pool.inputs.shape[3]
     block = min(256, triton.next_power_of_2(pixels))
     _gather[(ids.numel(), triton.cdiv(pixels, block))](
-        pool, ids, scale, offset, x, pixels, channels, x.shape[-1], block
+        pool.inputs,
+        ids if pool.stored is None else pool.stored,
+        ids if pool.turn is None else pool.turn,
+        ids if pool.turns is None else pool.turns,
+        ids,
+        scale,
+        offset,
+        x,
+        pool.stored is not None,
+        pool.turn is not None,
+        pixels,
+        channels,
+        x.shape[-1],
+        block,
     )

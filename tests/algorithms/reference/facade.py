@@ -2,10 +2,12 @@
 
 `loss(node, params, t, stream)` is the loss on the node's samples of that stream, `words(node, t)`
 one random word in range(2**32) a head: among equal losses the head of the lowest word wins.
+`dice(node, t)` are two words: whether a node explores, and which head it then takes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +26,9 @@ class Facade:
     words: Callable
     scoring: str = "same"
     explore: int = 0
+    fading: bool = False
+    leak: float = 0.0
+    dice: Callable | None = None
 
 
 def run(box: Facade, cores, heads, rounds):
@@ -33,8 +38,10 @@ def run(box: Facade, cores, heads, rounds):
     choice = [0] * n
     for t in range(rounds):
         for i in range(n):
-            choice[i] = choose(box, cores[i], heads[i], i, t)  # line 3
-            whole = box.train(i, torch.cat([cores[i], heads[i][choice[i]]]), t)  # line 4
+            losses = score(box, cores[i], heads[i], i, t)
+            choice[i] = choose(box, losses, i, t)  # line 3
+            start = leaked(box, heads[i], choice[i], losses, t)
+            whole = box.train(i, torch.cat([cores[i], start]), t)  # line 4
             cores[i], heads[i][choice[i]] = whole[: len(cores[i])], whole[len(cores[i]) :]
         sent = [(cores[i], heads[i][choice[i]], choice[i]) for i in range(n)]  # lines 5-7
         for i in range(n):
@@ -48,18 +55,31 @@ def run(box: Facade, cores, heads, rounds):
     return cores, heads, choice
 
 
-def choose(box: Facade, core, heads, i, t):
+def score(box: Facade, core, heads, i, t):
+    """The loss estimate of every head."""
+    streams = ["heads" if box.scoring == "same" else f"head {j}" for j in range(box.k)]
+    return [box.loss(i, torch.cat([core, heads[j]]), t, streams[j]) for j in range(box.k)]
+
+
+def choose(box: Facade, losses, i, t):
     """The head with the lowest loss estimate; while exploring any head."""
-    words = box.words(i, t)
-    if box.warmup <= t < box.warmup + box.explore:
-        return words[0] * box.k // 2**32
-    losses = [
-        box.loss(
-            i, torch.cat([core, heads[j]]), t, "heads" if box.scoring == "same" else f"head {j}"
-        )
-        for j in range(box.k)
-    ]
-    return lowest(losses, words)
+    since = t - box.warmup
+    if box.explore and since >= 0:
+        chance = math.exp(-3 * since / box.explore) if box.fading else int(since < box.explore)
+        whether, which = box.dice(i, t)
+        if (whether + 0.5) / 2**32 < chance:
+            return which * box.k // 2**32
+    return lowest(losses, box.words(i, t))
+
+
+def leaked(box: Facade, heads, j, losses, t):
+    """Model leaking: w head_j + (1 - w) / (k - 1) * sum of the others, w = max softmax(-a L)."""
+    if not box.leak or box.k == 1 or t < box.warmup:
+        return heads[j]
+    powers = [math.exp(-box.leak * loss) for loss in losses]
+    w = max(powers) / sum(powers)
+    others = sum(heads[other] for other in range(box.k) if other != j)
+    return w * heads[j] + (1 - w) / (box.k - 1) * others
 
 
 def lowest(losses, words):

@@ -1,0 +1,97 @@
+"""SCAFFOLD (Karimireddy et al., ICML 2020): control variates correct the drift of clients.
+
+Names are those of Algorithm 1: x, c at the server, c_i at client i, y_i after its K local steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from coterie.core import (
+    Cohort,
+    Federated,
+    Listen,
+    Nodes,
+    Program,
+    Send,
+    State,
+    algorithms,
+    mean,
+)
+from coterie.errors import InputError
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The model and the mean of all clients' control variates."""
+
+    params: Tensor  # [replicas, P] x
+    control: Tensor  # [replicas, P] c
+
+
+@dataclass(frozen=True)
+class ClientState:
+    """What a client remembers: the gradient that it expects."""
+
+    control: Tensor  # [m, P] c_i
+
+
+@algorithms.register("scaffold")
+@dataclass(frozen=True)
+class Scaffold(Federated):
+    """SCAFFOLD (Karimireddy et al., 2020): local steps are corrected by what others would do."""
+
+    fraction: float = 1.0  # the share of the clients that take part in a round
+    clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
+    server_lr: float = 1.0  # eta_g, how far the server follows the mean update
+    controls: bool = True  # False: they stay zero, which leaves FedAvg with equal weights
+
+    def __post_init__(self) -> None:
+        if self.server_lr <= 0:
+            raise InputError(f"server_lr must be above 0, got {self.server_lr}")
+
+    def cohort(self) -> Cohort:
+        return Cohort(self.fraction, self.clients)
+
+    def start_server(self, server: Nodes) -> ServerState:
+        params = server.initial_params()
+        return ServerState(params, torch.zeros_like(params))
+
+    def start(self, nodes: Nodes) -> ClientState:
+        return ClientState(nodes.no_params.new_zeros(len(nodes), nodes.layout.size))
+
+    def serve(self, t: int, state: ServerState, server: Nodes) -> Program:
+        x, c = state.params, state.control
+        yield Send({"x": x, "c": c}, along=self.down(t, server))  # line 4
+        inbox = yield Listen(self.up(t, server), expect={"dx": x, "dc": c})
+        step = mean(inbox, "dx", otherwise=torch.zeros_like(x))  # lines 16-17
+        return ServerState(x + self.server_lr * step, c + inbox.sum("dc") / server.n)
+
+    def round(self, t: int, state: ClientState, nodes: Nodes) -> Program:
+        like = nodes.no_params
+        inbox = yield Listen(self.down(t, nodes), expect={"x": like, "c": like})
+        who = inbox.receiver
+        clients, x, c = nodes[inbox.hearers], inbox["x"][inbox.sender], inbox["c"][inbox.sender]
+        own = state.control[who]
+        y = clients.train(x, t, correction=c - own)  # lines 7-11
+        new = self.control(own, c, x, y, clients)
+        rows = {"dx": y - x, "dc": new - own}  # line 13
+        yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
+        return ClientState(state.control.index_copy(0, who, new))
+
+    def control(self, own: Tensor, c: Tensor, x: Tensor, y: Tensor, clients: Nodes) -> Tensor:
+        """Option II of line 12: what the client's gradients were, on average over its steps."""
+        if not self.controls:
+            return own
+        travelled = (clients.steps().clamp(min=1) * clients.lr).to(x)[:, None]  # K eta_l
+        trained = clients.layout.trained().to(x.device)  # buffers have no gradient
+        return torch.where(trained, own - c + (x - y) / travelled, 0)
+
+    def deliver(self, server: ServerState, state: ClientState, nodes: Nodes) -> State:
+        return State(nodes.of_server(server.params))
+
+    def personal(self, state: State, nodes: Nodes) -> Tensor:
+        return state.params

@@ -1,0 +1,150 @@
+"""What a run shows in a terminal: how far it is, and its results."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+console = Console()
+
+
+def say(text: str, console: Console = console, style: str = "") -> None:
+    """A line as it is, never broken: names and commands in it can be copied."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+class Display:
+    """Round, accuracy per cluster and time left, as a bar or, in a log, as a line per evaluation.
+
+    Ctrl-C asks for a stop after the round, and so does the end of the time that is given.
+    """
+
+    def __init__(self, minutes: float = math.inf) -> None:
+        self.asked = False
+        self.deadline = time.monotonic() + 60 * minutes
+        self.task: TaskID | None = None
+        self.rounds, self.first, self.done, self.name = 0, 0, 0, ""
+        self.started = time.monotonic()
+        self.progress = Progress(
+            TextColumn("{task.description:<14}"),
+            BarColumn(bar_width=24),
+            TextColumn("round {task.completed}/{task.total}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[accuracy]}"),
+            console=console,
+        )
+
+    def __enter__(self) -> Display:
+        self.before = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.task is not None:
+            self.progress.stop()
+        signal.signal(signal.SIGINT, self.before)
+
+    def _ask(self, *signal_and_frame: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        # past the console, whose modules may be in the middle of an import
+        os.write(2, b"stopping after this round (again: at once)\n")
+
+    def watch(self) -> Any:
+        """The callbacks for the run."""
+        from coterie.part import Watch
+
+        return Watch(
+            plan=say,
+            part=self._part,
+            round=self._round,
+            accuracy=self._accuracy,
+            stop=self.over,
+        )
+
+    def over(self) -> bool:
+        """Whether a stop was asked for, or the time is over."""
+        return self.asked or time.monotonic() > self.deadline
+
+    def _part(self, name: str, done: int, rounds: int) -> None:
+        self.name, self.first, self.done, self.rounds = name, done, done, rounds
+        self.started = time.monotonic()
+        if console.is_terminal:
+            self.progress.start()
+            self.task = self.progress.add_task(name, total=rounds, completed=done, accuracy="")
+
+    def _round(self, done: int) -> None:
+        self.done = done
+        if self.task is not None:
+            self.progress.update(self.task, completed=done)
+
+    def _accuracy(self, clusters: dict[str, float]) -> None:
+        shown = "  ".join(f"{name} {value:.1f}" for name, value in clusters.items())
+        if self.task is not None:
+            self.progress.update(self.task, accuracy=shown)
+        else:
+            done = min(self.done + 1, self.rounds)  # an evaluation belongs to the round it follows
+            spent = (time.monotonic() - self.started) / max(done - self.first, 1)
+            left = f"{spent * (self.rounds - done):.0f} s left"
+            say(f"{self.name}: round {done}/{self.rounds}  {shown}  {left}")
+
+
+def print_results(summary: dict[str, Any]) -> None:
+    """The results in 80 columns; report.html and tables/ have the rest."""
+    marks = {r["label"]: "*" if r["oracle"] else "" for r in summary["results"]}
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    shown = _columns(summary)
+    for number, name in enumerate(["algorithm", "nodes", *shown]):
+        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
+    for label in summary["order"]:
+        for scenario, values in summary["aggregate"].get(label, {}).items():
+            cells = [_cell(name, values.get(key)) for name, key in shown.items()]
+            table.add_row(label + marks[label], scenario, *cells)
+    console.print()
+    console.print(table)
+    seeds = len({result["seed"] for result in summary["results"]})
+    text = f"mean ± population standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    console.print(text, style="dim", highlight=False)
+    if any(marks.values()):
+        console.print("* (knows the clusters): for reference only", style="dim", highlight=False)
+
+
+def _columns(summary: dict[str, Any]) -> dict[str, str]:
+    """The columns of the printed table: shown name -> key of the aggregate."""
+    accuracy = any(result["accuracy"] for result in summary["results"])
+    kind = "accuracy" if accuracy else "mse"
+    unit = " %" if accuracy else ""
+    columns = {name + unit: f"{kind}:{name}" for name in summary["clusters"]}
+    columns["all" + unit] = f"{kind}_all"
+    if any(result.get("unseen") for result in summary["results"]):
+        columns["unseen" + unit] = f"unseen_{kind}_all"
+    if accuracy:
+        columns |= {"fair %": "fair_accuracy", "odds": "equalized_odds"}
+    if any(result["settled"] is not None for result in summary["results"]):
+        columns["settled"] = "settled"
+    return columns | {"sent": "bytes_per_node"}
+
+
+def _cell(name: str, value: dict[str, Any] | None) -> str:
+    from coterie.metrics.traffic import format_bytes
+
+    if value is None or value["mean"] is None:
+        return "–"
+    mean = value["mean"]
+    if name == "sent":
+        return format_bytes(mean)
+    if name == "settled":
+        return f"{mean:.0%}"
+    if name == "odds":
+        return f"{mean:.3f}"
+    if "%" not in name:
+        return f"{mean:.4g}"
+    spread = name not in ("all %", "unseen %", "fair %") and value.get("ci95") is not None
+    return f"{mean:.1f}±{value['std']:.1f}" if spread else f"{mean:.1f}"

@@ -1,0 +1,70 @@
+"""From a command to a peer at work, or to a preview of what it would send."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from coterie.config import Config
+from coterie.peers.choose import check_peers, choose
+from coterie.peers.connect import Connection
+from coterie.peers.dry_run import preview, told
+from coterie.peers.home import check_home, default_folder, finished, locked, logged, open_home
+from coterie.peers.member import Member, is_federated, make_member
+from coterie.peers.session import Say, Session
+from coterie.peers.stopping import Stop
+from coterie.run import check_names, resolved
+from coterie.runtimes.logs import tell
+
+
+@dataclass(frozen=True)
+class Job:
+    """What was asked of one peer."""
+
+    config: Config
+    folder: Path  # of the configuration's file
+    me: int
+    algorithm: str = ""
+    seed: int | None = None
+    out: Path | None = None
+    device: str = "auto"
+    resume: bool = False
+    leash: bool = False  # end when stdin does
+
+
+def prepared(job: Job) -> tuple[Member, Connection]:
+    """Everything that can be checked without the others, checked: names, keys, data, model."""
+    config = choose(job.config, job.algorithm, job.seed)
+    check_names(config)
+    config = resolved(config)
+    check_peers(config, job.me, is_federated(config))
+    connection = Connection(config, job.me, job.folder)
+    return make_member(config, job.me, job.device), connection
+
+
+def show(job: Job, say: Say) -> None:
+    """Say what would leave this machine."""
+    member, connection = prepared(job)
+    for line in told(preview(member), member.id):
+        say(line)
+    say(f"link: {member.config.runtime.link}, {connection.protection}")
+
+
+def work(job: Job, say: Say, stop: Stop) -> int:
+    """Take part in the run until its end; returns the exit code."""
+    member, connection = prepared(job)
+    if stop.number:
+        return stop.code
+    out = job.out or default_folder(member.config, job.me)
+    again = check_home(out, member, job.resume)
+    if again and finished(out, member):
+        say(f"the run in {out} has come to its end; raise experiment.rounds to go on")
+        return 0
+    open_home(out, member, job.folder)
+    with locked(out), logged(out):
+        say(f"run folder: {out}")
+        say(f"link: {member.config.runtime.link}, {connection.protection}")
+        tell("starts", {"peer": job.me, "run": member.run.hex(), "link": connection.protection})
+        session = Session(member, connection.link(member.run), out, say, stop)
+        return asyncio.run(session.live(job.leash))

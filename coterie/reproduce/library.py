@@ -1,0 +1,56 @@
+"""Where experiments lie: `experiments/PAPER/NAME.toml` is the experiment PAPER-NAME.
+
+They stand beside the package in a source tree and are installed below share/coterie.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+import coterie
+from coterie.errors import InputError, unknown
+from coterie.reproduce.experiment import Experiment, read
+
+
+def places() -> list[Path]:
+    """The folders searched, first to last."""
+    tree = Path(coterie.__file__).parents[1]
+    user = sysconfig.get_path("data", sysconfig.get_preferred_scheme("user"))
+    installed = [Path(base) / "share" / "coterie" for base in (sysconfig.get_path("data"), user)]
+    beside = [tree] if (tree / "pyproject.toml").exists() else []
+    return [base / "experiments" for base in (*beside, *installed)]
+
+
+def names() -> dict[str, Path]:
+    """The file of every experiment, by its name."""
+    found: dict[str, Path] = {}
+    for place in places():
+        for path in sorted(place.glob("*/*.toml"), key=_natural):
+            found.setdefault(f"{path.parent.name}-{path.stem}", path)
+    return found
+
+
+def load(name: str) -> Experiment:
+    """The experiment of a name, or of the path of a file."""
+    known = names()
+    if name in known:
+        return read(known[name], name)
+    path = Path(name)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise InputError(f"there is no file {name!r}; coterie reproduce --list has the names")
+        return read(path, path.stem)
+    if not known:
+        looked = ", ".join(str(place) for place in places())
+        raise InputError(
+            f"the experiments that come with Coterie are not installed (looked in {looked}); "
+            "install it again, or give the path of an experiment's file"
+        )
+    raise unknown("experiment", name, known, "coterie reproduce --list")
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    """Sorts figure-9 before figure-10, and both before figure-A."""
+    text = "".join(char if char.isalnum() else " " for char in f"{path.parent.name} {path.stem}")
+    return [(0, int(w), "") if w.isdecimal() else (1, 0, w) for w in text.split()]
