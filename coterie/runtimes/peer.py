@@ -161,6 +161,7 @@ class Peer:
             await self._gather()
             await self._begin()
             while self.done < self.plan.rounds:
+                await self._follow()
                 await self._round()
             await self._finish()
             await self._linger()
@@ -201,8 +202,7 @@ class Peer:
     # rounds
 
     async def _round(self) -> None:
-        """The next round, or a later one where the others have moved on."""
-        await self._follow()
+        """The round at hand, its evaluation and its checkpoint."""
         t = self.done
         self.heard, self.missed = set(), set()
         program = self.role.round(t, self.state)
@@ -350,13 +350,12 @@ class Peer:
     async def _until(self, missing: Callable[[], set[int]], seconds: float) -> set[int]:
         """Until nobody is missing, at most this long; returns who still is."""
         timer = asyncio.ensure_future(self.sleep(seconds))
+        timer.add_done_callback(lambda over: self.changed.set())
         try:
             while (late := missing()) and not timer.done():
                 self._heed_stop()
                 self.changed.clear()
-                woken = asyncio.ensure_future(self.changed.wait())
-                await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)
-                woken.cancel()
+                await self.changed.wait()
             self._heed_stop()
             return late
         finally:
