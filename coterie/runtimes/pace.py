@@ -27,7 +27,8 @@ class Pace:
 
     def first(self, mine: Rounds, theirs: dict[int, Rounds]) -> int:
         """The round at which to begin; `theirs` are the rounds of all who said hello."""
-        places = {peer: self.roll.entries[peer].place or (0, 0) for peer in self.roll.everyone()}
+        heard = self.roll.everyone() - self.roll.unheard()
+        places = {peer: self.roll.entries[peer].place or (0, 0) for peer in heard}
         if self.leader in places:
             return min(first_round(mine, [], [places[self.leader][0]]), self.rounds)
         if places.keys() <= theirs.keys():  # whoever has begun has just begun, as this one will

@@ -140,6 +140,7 @@ class Peer:
 
     async def run(self) -> Outcome:
         """All rounds, from the last checkpoint where there is one."""
+        self.talk.await_start(self.shelf.rounds())
         await self.link.open(self._receive)
         beat = asyncio.create_task(self._beat())
         try:
@@ -175,7 +176,7 @@ class Peer:
     async def _gather(self) -> None:
         """Wait until all others are there; where the run has begun, only a moment."""
         self.state = await self._work(self.role.start)
-        self.talk.await_start(self.shelf.rounds())
+        self.talk.hello(self.roll.entries)
         tell("waiting for peers", {"peer": self.id, "peers": len(self.roll.entries)})
         await self._until(self._unheard_unless_begun, self.plan.patience)
         if self.roll.everyone():
@@ -376,8 +377,7 @@ class Peer:
         while True:
             await self.sleep(self.tick)
             self.roll.tick()
+            self.talk.hello(self.roll.unheard())
             if self.talk.begun:
                 self.talk.announce(self.roll.expected())
-            else:
-                self.talk.hello(self.roll.expected())
             self.changed.set()
