@@ -22,8 +22,9 @@ from coterie.core.draws import draw
 from coterie.core.samples import Pool, Samples
 from coterie.core.slots_gpu import sum_slots_on_gpu
 from coterie.models import Shape, build_model
-from coterie.training import TrainingSettings, make_engine, objectives, optimizers
+from coterie.training import TrainingSettings, make_engine, network, objectives, optimizers
 from coterie.training.kernels import activation, convolution, dense, loss, samples
+from coterie.training.kernels.update import Descent
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMITS = {"ieee": 1e-5, "tf32": 5e-3, "bf16": 3e-2}
@@ -118,6 +119,34 @@ def check_dense(precision: str) -> float:
     x, w, b, y = new(5, 8, 1024), new(5, 1024, 10), new(5, 1, 10), new(5, 8, 10)
     dense.forward(x, w, b, y, True, precision)
     return error(y, F.relu(torch.baddbmm(b.double(), x.double(), w.double())))
+
+
+def check_steps(precision: str, momentum: float) -> dict[str, float]:
+    """Steps of SGD taken where the weight gradient is made, against the gradient itself."""
+    rows, batch, shape = 3, 5, GEOMETRIES[1]
+    x, dy = new(rows, batch, 16, 16, 32), new(rows, batch, 16, 16, 32)
+    lr, own = torch.rand(rows, device=DEVICE), (new(rows, 5, 5, 32, 32), new(rows, 32))
+    flat, dout = new(rows, batch, 1030), new(rows, batch, 10)
+    dense_own = (new(rows, 1030, 10), new(rows, 1, 10))
+    worst = {}
+    for name, weights in (("convolution", own), ("dense", dense_own)):
+        before = [part.double() for part in weights]
+        last = tuple(torch.randn_like(part) for part in weights) if momentum else None
+        kept = [part.double() for part in last] if last else [0, 0]
+        descent = Descent(lr, 0.1, momentum, last)
+        if name == "dense":
+            dense.weight_step(flat, dout, weights, precision, descent)
+            gradient = [torch.bmm(flat.double().mT, dout.double()), dout.double().sum(1, True)]
+        else:
+            dw, db = new(1, *own[0].shape), new(1, *own[1].shape)
+            convolution.weight_gradient(x, dy, dw, db, shape, "ieee")
+            convolution.weight_step(x, dy, weights, shape, precision, descent)
+            gradient = [dw[0].double(), db[0].double()]
+        for part, got in enumerate(weights):
+            rate = lr.double().view(-1, *[1] * (got.ndim - 1))
+            step = rate * (momentum * kept[part] + gradient[part] + 0.1 * before[part])
+            worst[f"{name} {('weight', 'bias')[part]}"] = error(got, before[part] - step)
+    return worst
 
 
 def check_losses() -> dict[str, float]:
@@ -260,6 +289,12 @@ def check_kernels(report: Tally) -> None:
             report(f"stage {size} {stage.pool} {name}", value, 1e-5)
     for precision, limit in LIMITS.items():
         report(f"dense {precision}", check_dense(precision), limit)
+
+
+def check_rest(report: Tally) -> None:
+    for (precision, limit), momentum in itertools.product(LIMITS.items(), (0.0, 0.9)):
+        for name, value in check_steps(precision, momentum).items():
+            report(f"step inside, {name} {precision} momentum {momentum}", value, limit)
     for name, value in check_losses().items():
         report(f"gradient of {name}", value, 1e-5)
     for name, value in check_slots().items():
@@ -274,6 +309,10 @@ def check_paths(report: Tally) -> None:
         for path in ("stacked", "fused"):
             value = error(ten_steps(model, path, "cuda"), cpu)
             report(f"10 steps of {model}: {path} against CPU", value, 1e-2)
+    network.STEP_INSIDE = True
+    value = error(ten_steps("cnn", "fused", "cuda"), ten_steps("cnn", "loop", "cpu").double())
+    report("10 steps of cnn, taken inside the weight gradient", value, 1e-2)
+    network.STEP_INSIDE = False
     first, second = (ten_steps("lenet", "fused", "cuda", t) for t in (1, 2))
     report("two rounds from one graph are equal", float(torch.equal(first, second)), 0)
     cpu = ten_steps("lenet", "loop", "cpu", 2).double()
@@ -283,6 +322,7 @@ def check_paths(report: Tally) -> None:
 def main() -> None:
     report = Tally()
     check_kernels(report)
+    check_rest(report)
     if DEVICE == "cuda":
         check_paths(report)
     print(f"{report.failed} failed")

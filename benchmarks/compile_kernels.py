@@ -1,11 +1,12 @@
 """Do all kernels compile for an H200, and how would they fill it? Needs no GPU.
 
-    python benchmarks/compile_kernels.py [--rows 32 100 320 1000] [--model lenet]
+    python benchmarks/compile_kernels.py [--rows 32 100 320] [--model lenet] [--time]
 
 Plays one training step on the CPU with every launch replaced by a compilation for compute
 capability 9.0, so that exactly what would be launched is compiled. Prints for each kernel its
-programs, registers, shared memory, how many programs fit on a multiprocessor at once, and waves:
-programs / (that x 132 multiprocessors). A kernel of 1.1 waves takes about as long as one of 2.
+tile sizes, programs, registers, shared memory, how many programs fit on a multiprocessor at
+once, and waves: programs / (that x 132 multiprocessors). A kernel of 1.01 waves takes about as
+long as one of 2. With --time, on a GPU, also the microseconds of each launch (mean of 20).
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from coterie.training.optimizers import SGD, Optimizer
 
 TARGET = GPUTarget("cuda", 90, 32)
 MULTIPROCESSORS, REGISTERS, SHARED, WARPS, BLOCKS = 132, 65536, 227 << 10, 64, 32  # of an H200
+TILES = ("BM", "BN", "BC", "BK", "BP", "SHARE", "BLOCK", "num_stages")
+REPEAT = 20  # launches that are timed together
 TYPES = {torch.float32: "fp32", torch.float64: "fp64", torch.int64: "i64", torch.uint8: "u8"}
 
 
@@ -47,6 +50,7 @@ class Launch:
     """One kernel as it would run."""
 
     name: str
+    tiles: str
     programs: int
     warps: int
     registers: int
@@ -82,11 +86,36 @@ def compiling() -> Iterator[list[Launch]]:
         key = (kernel, *signature.items(), *fixed.items(), *options.items(), *_aligned(given))
         if key not in known:
             known[key] = _compiled(ASTSource(kernel, signature, fixed, _aligned(given)), options)
-        name = f"{kernel.__module__.rsplit('.', 1)[1]}.{kernel.__name__.strip('_')}"
-        launches.append(Launch(name, math.prod(grid), *known[key]))
+        sizes = {**fixed, **options}
+        tiles = " ".join(f"{k}{sizes[k]}" for k in TILES if k in sizes)
+        launches.append(Launch(_name(kernel), tiles, math.prod(grid), *known[key]))
 
     with mock.patch.object(JITFunction, "run", compile_only):
         yield launches
+
+
+@contextmanager
+def timing() -> Iterator[list[float]]:
+    """Inside, every launch is repeated and its microseconds are listed; it must be harmless."""
+    times: list[float] = []
+    run = JITFunction.run
+
+    def timed(kernel: Any, *args: Any, **options: Any) -> None:
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        run(kernel, *args, **options)
+        start.record()
+        for _ in range(REPEAT):
+            run(kernel, *args, **options)
+        stop.record()
+        torch.cuda.synchronize()
+        times.append(1000 * start.elapsed_time(stop) / REPEAT)
+
+    with mock.patch.object(JITFunction, "run", timed):
+        yield times
+
+
+def _name(kernel: Any) -> str:
+    return f"{kernel.__module__.rsplit('.', 1)[1]}.{kernel.__name__.strip('_')}"
 
 
 def _type(value: Any) -> str:
@@ -120,15 +149,16 @@ def _compiled(source: ASTSource, options: dict[str, Any]) -> tuple[int, int, int
     return made.metadata.num_warps, registers, spills, made.metadata.shared
 
 
-def step(
+def make_network(
     module: nn.Module,
     shape: tuple[int, int, int],
     rows: int,
     objective: Objective,
     optimizer: Optimizer,
     turned: bool = False,
-) -> list[Launch]:
-    """The launches of one training step of `rows` models on batches of 8, of `turned` images."""
+    device: str = "cpu",
+) -> Network:
+    """A network that trains `rows` models on batches of 8, of `turned` images."""
     layout = layout_of(module)
     channels = shape[0]
     images = torch.zeros(1, *shape, dtype=torch.uint8)
@@ -139,35 +169,60 @@ def step(
     if turned:
         turns = torch.arange(shape[1] * shape[2]).flip(0)[None]
         pool = replace(pool, stored=targets, turn=targets, turns=turns)
+    pool = pool.to(torch.device(device), torch.float32)
     chain = chain_of(module, shape, isinstance(objective, Reconstruction))
     network = Network(chain, layout, pool, (rows, 8), "tf32", goal_of(objective))
     network.allow_training({column.name for column in layout.columns}, optimizer)
+    return network
+
+
+def take_step(network: Network) -> None:
+    """One training step at learning rate 0."""
+    rates = torch.zeros(len(network.flat), device=network.flat.device)
+    network.step(network.ids, rates, torch.ones((), device=rates.device))
+
+
+def step(network: Network) -> list[Launch]:
+    """The launches of one training step."""
     with compiling() as launches:
-        network.step(network.ids, torch.zeros(rows), torch.ones(()))
+        take_step(network)
     return launches
 
 
-def known_model(name: str, rows: int) -> list[Launch]:
-    """The launches of a registered model on the shapes of CIFAR-10."""
+def known_model(name: str, rows: int, device: str = "cpu") -> Network:
+    """A registered model on the shapes of CIFAR-10."""
     shape = (3, 32, 32)
     module = build_model({"name": name}, Shape(shape, 10))()
-    return step(module, shape, rows, Classification(), SGD())
+    return make_network(module, shape, rows, Classification(), SGD(), device=device)
+
+
+def print_table(model: str, rows: int, time: bool) -> None:
+    """The launches of one step, a line each."""
+    launches = step(known_model(model, rows))
+    times = [math.nan] * len(launches)
+    if time:
+        network = known_model(model, rows, "cuda")
+        with timing() as times:
+            take_step(network)
+    print(f"{rows} rows of {model}" + (f": {sum(times):.0f} us in kernels" if time else ""))
+    print(f"{'kernel':<28}{'tiles':<36}{'programs':>9}{'warps':>6}{'regs':>6}{'spills':>7}", end="")
+    print(f"{'KiB':>6}{'fit':>5}{'waves':>7}{'us':>8}")
+    for one, us in zip(launches, times, strict=True):
+        print(
+            f"{one.name:<28}{one.tiles:<36}{one.programs:>9}{one.warps:>6}{one.registers:>6}"
+            f"{one.spills:>7}{one.shared / 1024:>6.0f}{one.together:>5}{one.waves:>7.2f}{us:>8.1f}",
+            flush=True,
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[32, 100, 320])
     parser.add_argument("--model", default="lenet")
+    parser.add_argument("--time", action="store_true")
     options = parser.parse_args()
-    print(f"{'rows':>5} {'kernel':<28}{'programs':>9}{'warps':>6}{'regs':>6}{'spills':>7}", end="")
-    print(f"{'KiB':>6}{'fit':>5}{'waves':>7}")
     for rows in options.rows:
-        for one in known_model(options.model, rows):
-            print(
-                f"{rows:>5} {one.name:<28}{one.programs:>9}{one.warps:>6}{one.registers:>6}"
-                f"{one.spills:>7}{one.shared / 1024:>6.0f}{one.together:>5}{one.waves:>7.2f}",
-                flush=True,
-            )
+        print_table(options.model, rows, options.time)
 
 
 if __name__ == "__main__":

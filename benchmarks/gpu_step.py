@@ -1,6 +1,6 @@
 """How long is one local step of many models on a GPU, beside a plain loop over modules?
 
-    python benchmarks/gpu_step.py [--rows 32 1024] [--models lenet lenet5 resnet8]
+    python benchmarks/gpu_step.py [--rows 32 1024] [--models lenet lenet5 resnet8] [--inside]
 
 A step is forward, backward and SGD of every row on its own batch of 8. Times are medians of whole
 calls of `train` (10 steps; drawing and reading the samples included) by CUDA events. The loop
@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from coterie.core import LocalWork, Nodes, Population
 from coterie.core.samples import Pool, Samples
 from coterie.models import Shape, build_model
-from coterie.training import TrainingSettings, make_engine, objectives, optimizers
+from coterie.training import TrainingSettings, make_engine, network, objectives, optimizers
 
 BATCH, STEPS, OWNED = 8, 10, 100
 SHAPES = {
@@ -98,7 +98,9 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(SHAPES))
     parser.add_argument("--paths", nargs="+", default=["fused", "stacked"])
     parser.add_argument("--precision", default="tf32")
+    parser.add_argument("--inside", action="store_true", help="SGD inside the weight gradient")
     options = parser.parse_args()
+    network.STEP_INSIDE = options.inside
     warnings.simplefilter("ignore")
     measured = []
     print(f"{'model':<10}{'rows':>6} {'path':<10}{'ms a step':>10}{'loop / ours':>12}")
@@ -114,7 +116,8 @@ def main() -> None:
                 print(f"{model:<10}{rows:>6} {path:<10}{ours:>10.3f}{ratio:>12.1f}", flush=True)
                 measured.append({"model": model, "rows": rows, "path": path, "ms": ours})
     machine = torch.cuda.get_device_name()
-    print(json.dumps({"benchmark": "gpu_step", "machine": machine, "measured": measured}))
+    about = {"benchmark": "gpu_step", "machine": machine, "inside": options.inside}
+    print(json.dumps({**about, "measured": measured}))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import overall, records
-from coterie.personal import personal_file
+from coterie.personal import write_models
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
@@ -55,7 +55,7 @@ class Part:
     """One algorithm on one stack."""
 
     name: str  # of its files
-    label: str
+    label: str  # of the replicas that have none of their own
     algorithm_name: str
     oracle: bool
     algorithm: Algorithm
@@ -66,19 +66,6 @@ class Part:
     abandoned: tuple[tuple[Metrics, ...], ...] = ()  # per replica, starts that did not settle
     newcomers: Nodes | None = None  # nodes that do not train
     newcomer_clusters: tuple[tuple[str, ...], ...] = ()  # as `clusters`
-
-    def plan(self) -> str:
-        """What is stacked, and about how much memory that takes."""
-        replicas, rows = len(self.replicas), len(self.nodes)
-        stack = (
-            f"{replicas} x {self.nodes.n} nodes = {rows} rows" if replicas > 1 else f"{rows} nodes"
-        )
-        if isinstance(self.algorithm, Federated):
-            cohort = replicas * self.algorithm.cohort().size(self.nodes.n)
-            stack += f", of which {cohort} train in a round" * (cohort < rows)
-            rows = cohort
-        size = self.nodes.population.engine.memory(rows) / 2**30
-        return f"plan: {self.name}: {stack}, about {max(size, 0.01):.2f} GiB"
 
 
 class PartRun:
@@ -175,7 +162,7 @@ class PartRun:
             self.simulation.exchange.sent = sent  # an all-reduce is not training traffic
         self.seconds += time.perf_counter() - started
         if self.config.runtime.models:
-            self._write_models()
+            write_models(self.simulation.personal(), self._model_file)
         return self._results(self.rounds)
 
     def _save(self, done: int) -> None:
@@ -190,7 +177,8 @@ class PartRun:
         self.simulation.save(self._file("safetensors"), note)
 
     def _where(self, replica: Replica) -> dict[str, Any]:
-        return {"label": self.part.label, "scenario": replica.scenario, "seed": replica.seed}
+        label = replica.label or self.part.label
+        return {"label": label, "scenario": replica.scenario, "seed": replica.seed}
 
     def _population(self) -> list[Metrics]:
         return [
@@ -344,16 +332,12 @@ class PartRun:
             options_of(self.part.algorithm),
         )
 
-    def _write_models(self) -> None:
-        """Every node's personal model as a file of named tensors."""
-        n = self.part.nodes.n
-        for nodes, models in self.simulation.personal():
-            for key, row in zip(nodes.key.tolist(), models.cpu(), strict=True):
-                replica = self.part.replicas[key // n]
-                scenario = replica.scenario.replace(":", "-")
-                folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
-                path = folder / f"node-{key % n}.safetensors"
-                checkpoint.write_atomically(path, personal_file(nodes, row))
+    def _model_file(self, key: int) -> Path:
+        replica, n = self.part.replicas[key // self.part.nodes.n], self.part.nodes.n
+        scenario = replica.scenario.replace(":", "-")
+        label = replica.label or self.part.label
+        folder = self.out / "models" / label / scenario / f"seed-{replica.seed}"
+        return folder / f"node-{key % n}.safetensors"
 
 
 def make_simulation(config: Config, part: Part) -> Simulated:

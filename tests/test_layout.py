@@ -31,7 +31,7 @@ ALLOWED = {  # a part of the package -> the parts that it may import
     "tracking": {"tracking", "config", "errors"},
     "reproduce": {
         *("reproduce", "report", "metrics", "runtimes", "data", "errors"),
-        *("run", "part", "config", "tables", "changes", "display"),
+        *("run", "part", "stacking", "config", "tables", "changes", "display"),
     },
 }
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "marshal", "shelve", "joblib", "cloudpickle"}

@@ -18,6 +18,8 @@ from coterie.algorithms.ifca import IFCA
 from coterie.algorithms.local import Local
 from coterie.algorithms.mcfl import MCFL
 from coterie.algorithms.oracle import Oracle
+from coterie.algorithms.pens import PENS
+from coterie.algorithms.ppdl import PPDL
 from coterie.algorithms.random_peers import RandomPeers
 from coterie.algorithms.scaffold import Scaffold
 
@@ -26,6 +28,8 @@ __all__ = [
     "DPSGD",
     "IFCA",
     "MCFL",
+    "PENS",
+    "PPDL",
     "DePRL",
     "DisPFL",
     "EpidemicLearning",

@@ -46,9 +46,10 @@ class FedOptState:
     doc="FedYogi (Reddi et al., 2021): FedAvg's mean update as a gradient for Yogi",
     rule="yogi",
 )
+@algorithms.register("fedopt")
 @dataclass(frozen=True)
 class FedOpt(Federated):
-    """Adaptive federated optimization (Reddi et al., 2021): FedAvg's mean update as a gradient."""
+    """Adaptive federated optimization (Reddi et al., 2021), by the rule of your choice."""
 
     rule: Literal["adagrad", "adam", "yogi"] = "adam"  # how the size of updates is remembered
     fraction: float = 1.0  # the share of the clients that take part in a round
@@ -82,9 +83,9 @@ class FedOpt(Federated):
 
     def round(self, t: int, state: Nothing, nodes: Nodes) -> Program:
         inbox = yield Listen(self.down(t, nodes), expect={"params": nodes.no_params})
-        clients, start = nodes[inbox.receiver], inbox["params"][inbox.sender]
+        clients, start = nodes[inbox.hearers], inbox["params"][inbox.sender]
         rows = by_samples(clients.train(start, t) - start, clients)
-        yield Send(rows, along=self.up(t, nodes), sender=inbox.receiver)
+        yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
         return state
 
     def deliver(self, server: FedOptState, state: Nothing, nodes: Nodes) -> State:

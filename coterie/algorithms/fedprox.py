@@ -53,15 +53,13 @@ class FedProx(Federated):
 
     def round(self, t: int, state: Nothing, nodes: Nodes) -> Program:
         inbox = yield Listen(self.down(t, nodes), expect={"params": nodes.no_params})
-        who = inbox.receiver
+        who, start = inbox.hearers, inbox["params"][inbox.sender]
         steps, late = self.work(t, nodes[who])
-        here = torch.nonzero(~late).flatten() if self.drop else torch.arange(len(late))
-        here = here.to(who.device)
-        clients, start = nodes[who[here]], inbox["params"][inbox.sender[here]]
-        update = (
-            clients.train(start, t, steps=steps.to(here.device)[here], proximal=self.mu) - start
-        )
-        yield Send(by_samples(update, clients), along=self.up(t, nodes), sender=who[here])
+        if self.drop:
+            who, start, steps = who[~late], start[~late.to(start.device)], steps[~late]
+        clients = nodes[who]
+        update = clients.train(start, t, steps=steps, proximal=self.mu) - start
+        yield Send(by_samples(update, clients), along=self.up(t, nodes), sender=who)
         return state
 
     def work(self, t: int, clients: Nodes) -> tuple[Tensor, Tensor]:

@@ -72,13 +72,13 @@ class FedRep(Federated):
         core = nodes.layout.core
         inbox = yield Listen(self.down(t, nodes), expect={"core": nodes.no_params[:, core]})
         who = inbox.receiver
-        clients, start = nodes[who], inbox["core"][inbox.sender]
+        clients, start = nodes[inbox.hearers], inbox["core"][inbox.sender]
         params = self.train_head(torch.cat([start, state.head[who]], dim=1), clients, t)
         steps, epochs = work(self.core_steps, self.core_epochs)
         params = clients.train(params, t, "core", core, steps=steps, epochs=epochs)
         samples = clients.samples.to(params.dtype)
         rows = {"update": (params[:, core] - start) * samples[:, None], "samples": samples}
-        yield Send(rows, along=self.up(t, nodes), sender=who)
+        yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
         head = params[:, nodes.layout.head]
         return ClientState(state.head.index_copy(0, who, head))
 

@@ -30,10 +30,10 @@ class FedSGD(Federated):
 
     def round(self, t: int, state: Nothing, nodes: Nodes) -> Program:
         inbox = yield Listen(self.down(t, nodes), expect={"params": nodes.no_params})
-        clients, start = nodes[inbox.receiver], inbox["params"][inbox.sender]
+        clients, start = nodes[inbox.hearers], inbox["params"][inbox.sender]
         gradient = (start - clients.full_step(start)) / rate(clients, start)
         rows = by_samples(gradient, clients)
-        yield Send(rows, along=self.up(t, nodes), sender=inbox.receiver)
+        yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
         return state
 
     def deliver(self, server: State, state: Nothing, nodes: Nodes) -> State:

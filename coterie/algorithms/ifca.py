@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from coterie.algorithms.clustered import Choice, Chosen, average_each, choose, shares, take
+from coterie.algorithms.clustered import Choice, Chosen, average_each, choose, losses, shares, take
 from coterie.core import Cohort, Federated, Inbox, Listen, Nodes, Program, Send, algorithms
 from coterie.errors import InputError
 
@@ -85,14 +85,14 @@ class IFCA(Federated):
         nothing = nodes.no_params[:, None].expand(-1, self.models, -1)
         inbox = yield Listen(self.down(t, nodes), expect={"models": nothing})
         who = inbox.receiver
-        clients, models = nodes[who], inbox["models"][inbox.sender]
+        clients, models = nodes[inbox.hearers], inbox["models"][inbox.sender]
         choice = choose(models, clients, t, self.samples or None)
         start = take(models, choice)
         weight = clients.samples if self.weighted else clients.samples > 0
         weight = weight.to(start.dtype)
         update = (clients.train(start, t) - start) * weight[:, None]
         rows = {"update": update, "weight": weight, "choice": choice}
-        yield Send(rows, along=self.up(t, nodes), sender=who)
+        yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
         return Choice(state.choice.index_copy(0, who, choice))
 
     def deliver(self, server: IFCAState, state: Choice, nodes: Nodes) -> Chosen:
@@ -100,3 +100,6 @@ class IFCA(Federated):
 
     def personal(self, state: Chosen, nodes: Nodes) -> Tensor:
         return take(state.models, choose(state.models, nodes, 0))
+
+    def head_losses(self, state: Chosen, nodes: Nodes) -> Tensor:
+        return losses(state.models, nodes, 0)

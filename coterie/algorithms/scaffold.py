@@ -74,12 +74,12 @@ class Scaffold(Federated):
         like = nodes.no_params
         inbox = yield Listen(self.down(t, nodes), expect={"x": like, "c": like})
         who = inbox.receiver
-        clients, x, c = nodes[who], inbox["x"][inbox.sender], inbox["c"][inbox.sender]
+        clients, x, c = nodes[inbox.hearers], inbox["x"][inbox.sender], inbox["c"][inbox.sender]
         own = state.control[who]
         y = clients.train(x, t, correction=c - own)  # lines 7-11
         new = self.control(own, c, x, y, clients)
         rows = {"dx": y - x, "dc": new - own}  # line 13
-        yield Send(rows, along=self.up(t, nodes), sender=who)
+        yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
         return ClientState(state.control.index_copy(0, who, new))
 
     def control(self, own: Tensor, c: Tensor, x: Tensor, y: Tensor, clients: Nodes) -> Tensor:

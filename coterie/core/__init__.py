@@ -1,6 +1,13 @@
 """The vocabulary in which algorithms are written."""
 
-from coterie.core.algorithm import Algorithm, Program, State, algorithms, replica_field
+from coterie.core.algorithm import (
+    GROWS,
+    Algorithm,
+    Program,
+    State,
+    algorithms,
+    replica_field,
+)
 from coterie.core.draws import draw, pick_lowest, uniform
 from coterie.core.federated import Cohort, Federated, Nothing
 from coterie.core.graphs import Full, GraphSpec, Pull, Push, Regular, Ring, graphs, regular
@@ -9,6 +16,7 @@ from coterie.core.nodes import LocalWork, Nodes, Population
 from coterie.core.params import Layout
 
 __all__ = [
+    "GROWS",
     "Algorithm",
     "Cohort",
     "Federated",

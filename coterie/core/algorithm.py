@@ -35,6 +35,7 @@ from coterie.core.nodes import Nodes
 from coterie.core.registry import Registry
 
 Program = Generator[Message, Inbox, Any]
+GROWS = {"grows": True}  # metadata of a state field whose second axis grows with the rounds
 
 
 @dataclass(frozen=True)

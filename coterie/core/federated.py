@@ -23,9 +23,9 @@ same number of times. Who takes part in round t follows from (seed, t), and only
 
         def round(self, t, state, nodes):
             inbox = yield Listen(self.down(t, nodes), expect={"params": nodes.no_params})
-            clients = nodes[inbox.receiver]  # who heard the server
+            clients = nodes[inbox.hearers]  # who heard the server
             params = clients.train(inbox["params"][inbox.sender], t)
-            yield Send({"params": params}, along=self.up(t, nodes), sender=inbox.receiver)
+            yield Send({"params": params}, along=self.up(t, nodes), sender=inbox.hearers)
             return state
 
         def deliver(self, server, state, nodes):
@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,11 +73,7 @@ class Cohort:
 
     def ids(self, n: int, seed: int, t: int) -> npt.NDArray[np.int64]:
         """The clients of round t, ascending."""
-        size = self.size(n)
-        if size >= n:
-            return np.arange(n, dtype=np.int64)
-        order = np.argsort(draw_on_host(seed, "cohort", t, 1, n)[0], kind="stable")
-        return np.sort(order[:size])
+        return _drawn(n, self.size(n), seed, t)
 
     def check(self, n: int) -> None:
         """Raise InputError where n clients have no such cohort."""
@@ -88,6 +85,14 @@ class Cohort:
     def changes(self) -> bool:
         """Whether the clients differ from round to round."""
         return self.clients > 0 or self.fraction < 1
+
+
+@lru_cache(maxsize=64)  # both directions of a round ask
+def _drawn(n: int, size: int, seed: int, t: int) -> npt.NDArray[np.int64]:
+    if size >= n:
+        return np.arange(n, dtype=np.int64)
+    order = np.argsort(draw_on_host(seed, "cohort", t, 1, n)[0], kind="stable")
+    return np.sort(order[:size])
 
 
 @dataclass(frozen=True)
@@ -175,6 +180,8 @@ class Federated(Algorithm):
 def server_of(nodes: Nodes) -> Nodes:
     """The block of the servers: one row a replica, without data, its key below all nodes' keys."""
     replicas = len(nodes.population.seeds)
+    lr = nodes.lr.new_full((replicas,), nodes.population.work.lr)
+    lr[nodes.replica] = nodes.lr  # replicas may have rates of their own
 
     def nobody(data: Samples) -> Samples:
         zero = data.start.new_zeros(replicas)
@@ -186,6 +193,6 @@ def server_of(nodes: Nodes) -> Nodes:
         train_data=nobody(nodes.train_data),
         valid_data=nobody(nodes.valid_data),
         test_data=nobody(nodes.test_data),
-        lr=nodes.lr.new_full((replicas,), nodes.population.work.lr),
+        lr=lr,
         clusters=None,
     )

@@ -13,7 +13,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from coterie.core.fixed_point import sum_heard
 from coterie.core.graphs import SERVER, Graph
+from coterie.core.transfer import to_device
 
 Rows = Mapping[str, Tensor]
 
@@ -28,6 +30,8 @@ class Send:
     rows: Rows  # name -> [r, ...]
     along: Graph
     sender: Tensor | None = None  # [r] the block row that sends row r; None: row r sends row r
+    sealed: bool = False  # receivers learn the sum of what they hear, never a row of it
+    metropolis: bool = False  # sealed rows count by their Metropolis-Hastings weights
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Fetch:
 
     rows: Rows  # name -> [m, ...]
     of: Tensor  # [m, k] ids of the peers each row asks; -1: nobody
+    sealed: bool = False  # who asks learns the sum of the answers, never one of them
 
     @cached_property
     def asked(self) -> Tensor:
@@ -49,6 +54,7 @@ class Listen:
 
     along: Graph
     expect: Rows = field(default_factory=dict)  # name -> [any, ...]
+    sealed: bool = False  # as those who send
 
 
 Message = Send | Fetch | Listen
@@ -66,6 +72,7 @@ class Inbox:
     """What a block heard in one superstep; the order never depends on arrival.
 
     `source[s]` is the node of heard row s; edge e: block row `receiver[e]` heard row `sender[e]`.
+    A sealed inbox gives nothing but sums, in fixed point, and none of fewer than two senders.
     """
 
     def __init__(
@@ -76,9 +83,11 @@ class Inbox:
         size: int,
         n: int,
         weight: Callable[[], Tensor],
+        seal: _Seal | None = None,
     ) -> None:
         self._rows = dict(heard.rows)
         self._weight = weight
+        self._seal = seal
         self._key = heard.key
         self._n = n
         self._sender = sender  # on the CPU; [E], sorted by (receiver, sender)
@@ -88,6 +97,8 @@ class Inbox:
 
     def __getitem__(self, name: str) -> Tensor:
         """The heard rows of a name: [S, ...]."""
+        if self._seal is not None:
+            raise PermissionError(f"{name!r} is sealed: use inbox.sum, mix or mean")
         return self._rows[name]
 
     def __contains__(self, name: str) -> bool:
@@ -96,17 +107,22 @@ class Inbox:
     @cached_property
     def source(self) -> Tensor:
         """The node id of every heard row, -1 for the server: [S]."""
-        return torch.where(self._key < 0, SERVER, self._key % self._n).to(self._device)
+        return to_device(torch.where(self._key < 0, SERVER, self._key % self._n), self._device)
 
     @cached_property
     def sender(self) -> Tensor:
         """For every edge the index of the heard row: [E]."""
-        return self._sender.to(self._device)
+        return to_device(self._sender, self._device)
 
     @cached_property
     def receiver(self) -> Tensor:
         """For every edge the row of this block that heard it: [E]."""
-        return self._receiver.to(self._device)
+        return to_device(self._receiver, self._device)
+
+    @property
+    def hearers(self) -> Tensor:
+        """`receiver` on the CPU, where `nodes[...]` and `Send` want it: nobody waits for a GPU."""
+        return self._receiver
 
     @cached_property
     def metropolis(self) -> Tensor:
@@ -118,9 +134,12 @@ class Inbox:
 
         Instead of a name: a tensor [S, ...] that was made of the heard rows.
         """
+        if self._seal is not None:
+            return self._sealed_sum(name, weight)
         rows = self._rows[name] if isinstance(name, str) else name
         slots = self._slots
-        if slots.heard.shape[1] > DENSE_DEGREE:
+        often = len(self._sender) > 2 * len(rows)  # a server hears many, but each row is heard once
+        if slots.heard.shape[1] > DENSE_DEGREE and often:
             return self._dense_sum(rows, weight)
         if weight is None and slots.full:
             return _sum_slots(rows, slots.heard, None)
@@ -128,6 +147,20 @@ class Inbox:
             weight = rows.new_ones(len(self._sender))
         table = torch.where(slots.filled, _pad(weight.to(rows.dtype))[slots.edges], 0)  # [m, D]
         return _sum_slots(rows, slots.heard, table)
+
+    def _sealed_sum(self, name: str | Tensor, weight: Tensor | None) -> Tensor:
+        """The one sum that left the seal: with other weights two sums would give away a row."""
+        assert self._seal is not None
+        if not isinstance(name, str) or weight is not (
+            self.metropolis if self._seal.metropolis else None
+        ):
+            raise PermissionError(
+                "a sealed inbox gives one sum of each name, all rows alike, or by inbox.metropolis "
+                "where Send(metropolis=True) says so"
+            )
+        slots = self._slots
+        table = None if weight is None else _pad(weight)[slots.edges]
+        return sum_heard(self._rows[name], slots.heard, slots.filled, table)
 
     def _dense_sum(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         matrix = rows.new_zeros(self._size, len(rows))
@@ -155,9 +188,15 @@ class Inbox:
         filled = torch.arange(degree) < heard[:, None]
         edges = torch.where(filled, first[:, None] + torch.arange(degree), len(self._sender))
         table = torch.stack([edges, _pad(self._sender)[edges], filled])
-        if self._device.type == "cuda":  # from pinned memory the copy does not wait for the device
-            table = table.pin_memory().to(self._device, non_blocking=True)
+        table = to_device(table, self._device)
         return _Slots(table[0], table[1], table[2].bool(), len(self._sender) == edges.numel())
+
+
+@dataclass(frozen=True)
+class _Seal:
+    """What may leave a sealed inbox."""
+
+    metropolis: bool  # sums by these weights; False: plain ones
 
 
 @dataclass(frozen=True)
@@ -260,8 +299,10 @@ def outgoing(message: Message, keys: Tensor) -> Heard:
         return Heard(message.rows, keys)
     sender = message.sender.cpu()
     order = torch.argsort(sender, stable=True)
-    where = order.to(message.sender.device)
-    return Heard({name: rows[where] for name, rows in message.rows.items()}, keys[sender[order]])
+    if torch.equal(sender[order], sender):  # as they are: nothing has to be moved
+        return Heard(message.rows, keys[sender])
+    rows = {n: r[to_device(order, r.device)] for n, r in message.rows.items()}
+    return Heard(rows, keys[sender[order]])
 
 
 def wanted(message: Message, keys: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -307,8 +348,20 @@ def deliver(message: Message, keys: Tensor, heard: Heard, n: int) -> Inbox:
             raise ValueError("Metropolis-Hastings weights need a graph, and a Fetch has none")
         return message.along.metropolis()[number[edge]]
 
-    heard, sender = _only_heard(heard, first[edge] + within)
-    return Inbox(heard, sender, row[edge], len(keys), n, weight)
+    place = first[edge] + within
+    seal = None
+    if message.sealed:
+        several = _several(row[edge], source[edge], len(keys))
+        edge, place = edge[several], place[several]
+        seal = _Seal(isinstance(message, Send) and message.metropolis)
+    heard, sender = _only_heard(heard, place)
+    return Inbox(heard, sender, row[edge], len(keys), n, weight, seal)
+
+
+def _several(row: Tensor, source: Tensor, size: int) -> Tensor:
+    """Which edges lead to rows that hear two senders or more: the sum of one is a model."""
+    pairs = torch.unique(torch.stack([row, source]), dim=1)
+    return (torch.bincount(pairs[0], minlength=size) >= 2)[row]
 
 
 def _only_heard(heard: Heard, sender: Tensor) -> tuple[Heard, Tensor]:

@@ -15,6 +15,7 @@ from coterie.core.graphs import SERVER, Graph, GraphSpec, union
 from coterie.core.judging import Judge
 from coterie.core.params import Layout
 from coterie.core.samples import Samples
+from coterie.core.transfer import to_device
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Nodes:
     def __getitem__(self, rows: Tensor) -> Nodes:
         """These rows, in this order, with repeats."""
         rows = torch.nonzero(rows).flatten() if rows.dtype == torch.bool else rows
-        host = rows.cpu()
+        host, rows = rows.cpu(), to_device(rows, self.train_data.start.device)
         return replace(
             self,
             key=self.key[host],
@@ -101,7 +102,7 @@ class Nodes:
     @cached_property
     def ids(self) -> Tensor:
         """The id of each row's node, on the rows' device: [m]."""
-        return torch.where(self.key < 0, SERVER, self.key % self.n).to(self.device)
+        return to_device(torch.where(self.key < 0, SERVER, self.key % self.n), self.device)
 
     @cached_property
     def replica(self) -> Tensor:
@@ -112,7 +113,7 @@ class Nodes:
     def seed(self) -> Tensor:
         """The seed of each row's replica, on the rows' device: [m]."""
         seeds = torch.tensor(self.population.seeds, dtype=torch.int64)
-        return seeds[self.replica].to(self.device)
+        return to_device(seeds[self.replica], self.device)
 
     @property
     def samples(self) -> Tensor:
@@ -129,7 +130,7 @@ class Nodes:
         """For each row what the server of its replica holds: [replicas, ...] -> [m, ...]."""
         if len(rows) == 1:  # a view: thousands of clients hold one model
             return rows.expand(len(self), *rows.shape[1:])
-        return rows[self.replica.to(rows.device)]
+        return rows[to_device(self.replica, rows.device)]
 
     @property
     def cluster(self) -> Tensor:

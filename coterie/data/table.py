@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas as pd
 
 from coterie.data.keyed import held_out
 from coterie.data.source import Dataset, Split, sources
 from coterie.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @sources.register("table")
@@ -58,6 +60,8 @@ def read_frame(path: Path) -> pd.DataFrame:
     """The rows of a CSV or Parquet file."""
     if not path.is_file():
         raise InputError(f"no file {str(path)!r}; give the path of a CSV or Parquet file")
+    import pandas as pd  # takes half a second, and few runs read a table
+
     try:
         frame = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else pd.read_csv(path)
     except ImportError:

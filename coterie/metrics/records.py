@@ -28,10 +28,25 @@ def records(
         made.append(
             {"kind": "cluster", **where, "cluster": name, "nodes": int(here.sum()), **means}
         )
-    for node, name in enumerate(names):
-        mine = {key: value[node] for key, value in values.items()}
-        made.append({"kind": "node", **where, "node": node, "cluster": name, **mine})
-    return [plain(record) for record in made]
+    each = zip(names, *(_numbers(value) for value in values.values()), strict=True)
+    return [plain(record) for record in made] + [
+        {
+            "kind": "node",
+            **where,
+            "node": node,
+            "cluster": name,
+            **dict(zip(values, mine, strict=True)),
+        }
+        for node, (name, *mine) in enumerate(each)
+    ]
+
+
+def _numbers(values: NDArray[Any]) -> list[float | None]:
+    """Numbers as JSON has them, all at once: there may be thousands of nodes."""
+    return [
+        value if known else None
+        for value, known in zip(values.tolist(), np.isfinite(values), strict=True)
+    ]
 
 
 def overall(metrics: dict[str, Any], loss: NDArray[np.float64]) -> dict[str, Any]:

@@ -81,9 +81,17 @@ def verdict(
 
 def adjusted_rand_index(choice_row: ArrayLike, cluster: ArrayLike) -> float:
     """How alike the heads and the clusters sort the nodes: 1 is the same, about 0 is chance."""
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(np.asarray(cluster), np.asarray(choice_row)))
+    heads = np.unique(np.asarray(choice_row, np.int64), return_inverse=True)[1]
+    counts = matrix(heads, cluster).astype(np.float64)  # [clusters, heads]
+    both, either = (counts**2).sum(), counts.sum() ** 2
+    by_cluster, by_head = (counts.sum(1) ** 2).sum(), (counts.sum(0) ** 2).sum()
+    together = both - counts.sum()  # ordered pairs of nodes that both put together, and so on
+    split, joined = by_cluster - both, by_head - both
+    apart = either - both - split - joined
+    if split == joined == 0:
+        return 1.0
+    chance = (together + split) * (split + apart) + (together + joined) * (joined + apart)
+    return float(2 * (together * apart - split * joined) / chance)
 
 
 def switches(choices: ArrayLike) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from typing import Any
 from coterie.errors import InputError
 from coterie.links.link import Link
 from coterie.peers import standing
+from coterie.peers.choose import SERVER
 from coterie.peers.collect import read_story, write_summary
 from coterie.peers.diary import Diary
 from coterie.peers.endpoint import endpoint
@@ -131,11 +132,21 @@ class Session:
             standing.write(self.standing(), self.out)
 
     async def _tick(self) -> None:
+        missing: set[int] = set()
         while True:
-            if self.state == "starting" and self.link.traffic.received:
-                self.state = "waiting"
             self._show()
             await asyncio.sleep(TICK)
+            if self.state in ("starting", "waiting"):
+                self.state = "waiting"
+                missing = self._miss(missing)
+
+    def _miss(self, before: set[int]) -> set[int]:
+        """Say which peers have not been heard, where these are others than before."""
+        missing = self.peer.roll.unheard()
+        if missing and missing != before:
+            names = ["the server" if peer == SERVER else str(peer) for peer in sorted(missing)]
+            self.say(f"waiting for peers: {', '.join(names)}")
+        return missing
 
     def _begin(self, t: int, note: dict[str, Any]) -> None:
         self.diary.begin(t, note)

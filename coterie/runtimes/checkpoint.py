@@ -98,7 +98,8 @@ def _split(
     mine = [getattr(state, field.name) for state in like]
     replica = _is_replica(field)
     rows = len(mine[0]) if replica else sum(len(part) for part in mine)
-    if whole is None or whole.shape != (rows, *mine[0].shape[1:]):
+    fixed = 2 if field.metadata.get("grows") else 1  # the first axis that never changes
+    if whole is None or len(whole) != rows or whole.shape[fixed:] != mine[0].shape[fixed:]:
         raise foreign(path)
     parts = [whole] * len(mine) if replica else whole.split([len(part) for part in mine])
     return [part.to(own.device, own.dtype) for part, own in zip(parts, mine, strict=True)]

@@ -24,8 +24,9 @@ from coterie.runtimes.roll import Place, Roll
 Post = Callable[[int, bytes], None]  # to whom, and the frame
 DATA = ("send", "offer", "ask")  # kinds that are the algorithm's traffic
 SHARING = SUPERSTEPS - 1  # in which a server's state goes to its clients; no training traffic
+GREETINGS = ("hello", "welcome")
 CHATTY = 20  # rejected frames of one peer that are all logged; after these, ever fewer
-ROUNDS = 8  # that a hello names at most
+ROUNDS = 8  # that a welcome names at most
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,10 @@ class Conversation:
         self.post = post
         self.box = Mailbox(len(roll.entries), bounds.window, bounds.ahead)
         self.begun = False
+        self.leaving = False
         self.life = 1  # a number that tells this process from earlier ones of the same peer
         self.rounds: tuple[int, ...] = ()  # that can be resumed here
-        self.theirs: dict[int, tuple[int, ...]] = {}  # that can be resumed by who said hello
+        self.theirs: dict[int, tuple[int, ...]] = {}  # by those who start too
         self.saying: Saying | None = None
         self.offers: dict[Place, Offer] = {}
         self.sent: Counter[str] = Counter()  # bytes by kind
@@ -83,6 +85,7 @@ class Conversation:
             "offer": self._take_answer,
             "ask": self._take_ask,
             "hello": self._take_hello,
+            "welcome": self._take_welcome,
             "at": self._take_at,
             "bye": self._take_bye,
             "gone": self._take_answer,
@@ -94,15 +97,13 @@ class Conversation:
         return self.box.place
 
     def await_start(self, rounds: tuple[int, ...]) -> None:
-        """Say hello to everybody, and to whoever comes: these rounds can be resumed here."""
+        """Be ready for others; these rounds can be resumed here."""
         self.rounds = rounds[-ROUNDS:]
         self.box.await_start(self.rounds)
-        self.hello(self.roll.entries)
 
     def hello(self, to: Iterable[int]) -> None:
-        """Say that this peer is here, and which rounds it can resume."""
-        rounds = torch.tensor(self.rounds, dtype=torch.int64)
-        self._tell("hello", to, {"life": torch.tensor([self.life]), "rounds": rounds})
+        """Say that this peer is here; whoever hears it says welcome."""
+        self._tell("hello", to, {"life": torch.tensor([self.life])})
 
     def begin(self, t: int) -> None:
         """Begin the run at round t, together with all who said hello."""
@@ -131,17 +132,25 @@ class Conversation:
         self.saying = Saying(message, frame, to, heard)
         if isinstance(message, Fetch):
             self.offers[self.place] = Offer(frame)
-        everyone = self.roll.everyone()
-        for peer in everyone:
+        for peer in self.roll.entries:
             self._reach(peer)
         if self.place[1] > 0:  # at the first superstep of a round, everybody was told already
-            self.announce(everyone - self.saying.reached)
+            self.announce(self.roll.everyone() - self.saying.reached)
         for asker in self.box.take(self.place, "ask"):
             self._answer(asker, self.place)
 
     def bye(self) -> None:
-        """Say goodbye to everybody."""
+        """Say goodbye to everybody; whoever asks from now on gets what there is."""
+        self.leaving = True
         self._tell("bye", self.roll.entries)
+        for (place, kind), asks in list(self.box.frames.items()):
+            for asker in asks if kind == "ask" else ():
+                self._answer(asker, place)
+
+    def owing(self) -> set[int]:
+        """Who may still ask for an offer of this peer."""
+        newest = max(self.offers, default=(-1, 0))
+        return {peer for peer in self.roll.company() if self.roll.comes(peer, newest)}
 
     def missing(self) -> set[int]:
         """From whom something may still come in this superstep."""
@@ -149,7 +158,7 @@ class Conversation:
             return set()
         if isinstance(self.saying.message, Fetch):
             open_ = self.saying.reached - self.saying.gone - self.box.senders(self.place, "offer")
-            return {peer for peer in open_ if self.roll.answers(peer)}
+            return {peer for peer in open_ if self.roll.serves(peer, self.place)}
         open_ = self.saying.sources - self.box.senders(self.place, "send")
         return {peer for peer in open_ if self.roll.comes(peer, self.place)}
 
@@ -165,6 +174,8 @@ class Conversation:
         """Take a frame that a peer proved to have sent; what is no good is dropped and counted."""
         try:
             header = self._checked(sender, data)
+            if not self.roll.entries[sender].heard and header.kind not in GREETINGS:
+                raise Late  # it was under way before this process started
             self._takes[header.kind](header, data)
         except Late:
             self.late += 1
@@ -194,15 +205,15 @@ class Conversation:
         self.post(to, data)
 
     def _reach(self, peer: int) -> None:
-        """Send a present peer what this superstep has for it, or ask it, once."""
+        """Send a peer that is there what this superstep has for it, or ask it, once."""
         saying = self.saying
         if saying is None or peer in saying.reached:
             return
         if isinstance(saying.message, Fetch):
-            if peer in saying.sources:
+            if peer in saying.sources and self.roll.serves(peer, self.place):
                 saying.reached.add(peer)
                 self._tell("ask", [peer])
-        elif peer in saying.to and saying.frame is not None:
+        elif peer in saying.to and saying.frame is not None and self.roll.present(peer):
             saying.reached.add(peer)
             self._post("send", peer, saying.frame, self.place)
 
@@ -219,7 +230,7 @@ class Conversation:
 
     def _release(self) -> None:
         """Drop offers that nobody will ask for any more."""
-        oldest = (self.place[0] - self.bounds.window, 0)
+        oldest = (self.place[0] - self.bounds.window - 1, 0)  # where the slowest may be
         for place in [p for p in self.offers if p < self.place]:
             if place < oldest or self.roll.passed(place):
                 del self.offers[place]
@@ -238,7 +249,7 @@ class Conversation:
             or not 0 <= header.superstep < SUPERSTEPS
         ):
             raise WireError(f"there is no round {header.round}, superstep {header.superstep}")
-        if header.schema and header.kind not in ("send", "offer", "hello"):
+        if header.schema and header.kind not in ("send", "offer", *GREETINGS):
             raise WireError(f"a frame of kind {header.kind!r} has no rows")
         return header
 
@@ -256,18 +267,33 @@ class Conversation:
         self._release()
 
     def _take_bye(self, header: Header, data: bytes) -> None:
+        self.roll.move(header.sender, _place(header))
         self.roll.leave(header.sender)
+        if header.round > self.bounds.rounds:  # at the end there is nothing to answer any more
+            self.roll.give_up([header.sender])
         self._release()
 
     def _take_hello(self, header: Header, data: bytes) -> None:
-        life, rounds = _greeting(header, data, self.bounds.limits)
-        self.theirs[header.sender] = rounds
-        if not self.roll.greet(header.sender, life):
-            return
-        if self.begun:
-            self.announce([header.sender])
-        else:
+        (life,) = _numbers(header, data, self.bounds.limits, {"life": (1, 1)})["life"]
+        if life == 0:
+            raise WireError("a malformed 'hello'")
+        fresh = self.roll.greet(header.sender, life)
+        lives = torch.tensor([life, int(self.begun)])
+        rounds = torch.tensor(self.rounds, dtype=torch.int64)
+        self._tell("welcome", [header.sender], {"life": lives, "rounds": rounds})
+        if fresh:  # once, or two would greet each other for ever
             self.hello([header.sender])
+
+    def _take_welcome(self, header: Header, data: bytes) -> None:
+        said = _numbers(header, data, self.bounds.limits, {"life": (2, 2), "rounds": (0, ROUNDS)})
+        life, begun = said["life"]
+        if life != self.life:  # an answer to an earlier process
+            raise Late
+        self.roll.welcome(header.sender, bool(begun))
+        if begun:
+            self._moved(header)
+        else:  # it starts together with this peer
+            self.theirs[header.sender] = tuple(sorted(said["rounds"]))
 
     def _take_send(self, header: Header, data: bytes) -> None:
         self._moved(header)
@@ -276,7 +302,8 @@ class Conversation:
     def _take_ask(self, header: Header, data: bytes) -> None:
         self._moved(header)
         place = _place(header)
-        if place < self.place or (place == self.place and self.saying is not None):
+        over = place < self.place or (place == self.place and self.saying is not None)
+        if over or self.leaving:
             self._answer(header.sender, place)
         else:
             self._keep(header, data)
@@ -302,13 +329,14 @@ def _place(header: Header) -> Place:
     return header.round, header.superstep
 
 
-def _greeting(header: Header, data: bytes, limits: wire.Limits) -> tuple[int, tuple[int, ...]]:
-    """What a peer says when it comes: the number of its life, and the rounds it can resume."""
-    shapes = {(name, dtype, len(shape)) for name, dtype, shape in header.schema}
-    if shapes != {("life", "int64", 1), ("rounds", "int64", 1)}:
-        raise WireError("a malformed hello")
-    rows = wire.decode(data, limits).rows
-    life, rounds = rows["life"].tolist(), rows["rounds"].tolist()
-    if len(life) != 1 or life[0] == 0 or len(rounds) > ROUNDS:
-        raise WireError("a malformed hello")
-    return int(life[0]), tuple(sorted(rounds))
+def _numbers(
+    header: Header, data: bytes, limits: wire.Limits, sizes: dict[str, tuple[int, int]]
+) -> dict[str, list[int]]:
+    """The numbers in a control frame: these names, each with so many, at least and at most."""
+    found = {name: (dtype, len(shape)) for name, dtype, shape in header.schema}
+    if found != dict.fromkeys(sizes, ("int64", 1)):
+        raise WireError(f"a malformed {header.kind!r}")
+    for name, _, (count,) in header.schema:
+        if not sizes[name][0] <= count <= sizes[name][1]:
+            raise WireError(f"a malformed {header.kind!r}")
+    return {name: row.tolist() for name, row in wire.decode(data, limits).rows.items()}

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from coterie.core.federated import Federated
 from coterie.core.nodes import Nodes
+from coterie.core.transfer import to_device
 
 HOST_ABOVE = 4 << 30  # bytes: states that could grow beyond this lie in the host's memory
 
@@ -30,7 +31,8 @@ class Kept:
         fresh = place < 0
         if not self.slots or bool(fresh.all()):
             return self.algorithm.start(self.nodes[rows])
-        known = {name: slots[place[~fresh].to(slots.device)] for name, slots in self.slots.items()}
+        old = place[~fresh]
+        known = {name: s[to_device(old, s.device)] for name, s in self.slots.items()}
         known = {name: values.to(self.nodes.device) for name, values in known.items()}
         made = self.algorithm.start(self.nodes[rows[fresh]])
         if not bool(fresh.any()):
@@ -47,7 +49,7 @@ class Kept:
         for field in dataclasses.fields(state):
             values = getattr(state, field.name)
             slots = self._with_room(field.name, values)
-            slots[self.place[rows].to(slots.device)] = values.to(slots.device)
+            slots[to_device(self.place[rows], slots.device)] = values.to(slots.device)
 
     def _with_room(self, name: str, like: Tensor) -> Tensor:
         """The slots of a field, at least as many as are used; their number grows by doubling."""
@@ -102,6 +104,6 @@ def _kind(values: Tensor) -> tuple[torch.dtype, torch.Size]:
 def _woven(fresh: Tensor, made: Tensor, known: Tensor) -> Tensor:
     """Rows in which the fresh ones are `made` and the others `known`."""
     rows = made.new_empty(len(fresh), *made.shape[1:])
-    where = fresh.to(made.device)
-    rows[where], rows[~where] = made, known
+    rows[to_device(torch.nonzero(fresh).flatten(), made.device)] = made
+    rows[to_device(torch.nonzero(~fresh).flatten(), made.device)] = known
     return rows

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from coterie.runtimes.conversation import SHARING
 from coterie.runtimes.roll import Roll
+from coterie.runtimes.shelf import Rounds, first_round
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,18 @@ class Pace:
             return self.roll.current()
         place = self.roll.entries[self.leader].place
         return None if place is None or not self.roll.answers(self.leader) else place[0]
+
+    def first(self, mine: Rounds, theirs: dict[int, Rounds]) -> int:
+        """The round at which to begin; `theirs` are the rounds of all who said hello."""
+        heard = self.roll.everyone() - self.roll.unheard()
+        places = {peer: self.roll.entries[peer].place or (0, 0) for peer in heard}
+        if self.leader in places:
+            return min(first_round(mine, [], [places[self.leader][0]]), self.rounds)
+        if places.keys() <= theirs.keys():  # whoever has begun has just begun, as this one will
+            places = {}
+        starting = [rounds for peer, rounds in theirs.items() if peer not in places]
+        running = [place[0] for place in places.values()]
+        return min(first_round(mine, starting, running), self.rounds)
 
     def jump(self, t: int) -> int:
         """The round to go on with instead of t: a later one where the others have moved on."""

@@ -26,12 +26,12 @@ from coterie.links.link import Link
 from coterie.runtimes.conversation import DATA, SHARING, Bounds, Conversation
 from coterie.runtimes.logs import tell
 from coterie.runtimes.pace import Pace
-from coterie.runtimes.packing import pack, unpack
+from coterie.runtimes.packing import not_sealed, pack, unpack
 from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
 from coterie.runtimes.roll import Place, Roll
-from coterie.runtimes.shelf import Moment, Shelf, first_round
+from coterie.runtimes.shelf import Moment, Shelf
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -75,6 +75,8 @@ class Peer:
         watch: Watch | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
+        if getattr(algorithm, "sealed", False):
+            raise not_sealed()
         self.nodes = nodes
         self.id = int(nodes.key)  # a block of one row
         self.link = link
@@ -140,6 +142,7 @@ class Peer:
 
     async def run(self) -> Outcome:
         """All rounds, from the last checkpoint where there is one."""
+        self.talk.await_start(self.shelf.rounds())
         await self.link.open(self._receive)
         beat = asyncio.create_task(self._beat())
         try:
@@ -164,6 +167,7 @@ class Peer:
         except Stopped:
             finished = self.talk.place[0] > self.plan.rounds
             await self._work(partial(self._save, len(self.recent)))
+            await self._serve()
         finally:
             await self._leave()
         personal = await self._work(partial(self.role.personal, self.state))
@@ -174,7 +178,7 @@ class Peer:
     async def _gather(self) -> None:
         """Wait until all others are there; where the run has begun, only a moment."""
         self.state = await self._work(self.role.start)
-        self.talk.await_start(self.shelf.rounds())
+        self.talk.hello(self.roll.entries)
         tell("waiting for peers", {"peer": self.id, "peers": len(self.roll.entries)})
         await self._until(self._unheard_unless_begun, self.plan.patience)
         if self.roll.everyone():
@@ -185,10 +189,7 @@ class Peer:
 
     async def _begin(self) -> None:
         """Take the state of the last checkpoint, and the round at which the others are."""
-        together = self.roll.everyone() <= set(self.talk.theirs)  # all of us are just starting
-        current = None if together else self.pace.current()
-        t = first_round(self.shelf.rounds(), list(self.talk.theirs.values()), current)
-        t = min(t, self.plan.rounds)
+        t = self.pace.first(self.shelf.rounds(), self.talk.theirs)
         found = await self._work(partial(self.shelf.load, t, self.state))
         found = found or Moment(0, self.state, 0, {})
         self.done, self.state, self.before = t, found.state, found.sent
@@ -204,7 +205,6 @@ class Peer:
         await self._follow()
         t = self.done
         self.heard, self.missed = set(), set()
-        self.talk.enter((t, 0))
         program = self.role.round(t, self.state)
         if program is None:
             await self._until(lambda: self.pace.at_work(t), self.plan.patience)
@@ -221,11 +221,13 @@ class Peer:
 
     async def _follow(self) -> None:
         """Neither alone, nor far behind the others, nor far ahead of them."""
+        self.talk.enter((self.done, 0))  # before any wait, or two might wait for each other
         await self._company()
         if (later := self.pace.jump(self.done)) > self.done:
             tell("skips rounds", {"peer": self.id, "from": self.done, "to": later})
             self.watch.skip(self.done, later)
             self.done = later
+            self.talk.enter((later, 0))
         await self._wait_for(lambda: self.pace.behind(self.done), self.plan.deadline)
 
     async def _company(self) -> None:
@@ -311,7 +313,6 @@ class Peer:
             return
         await self._follow()
         self.heard, self.missed = set(), set()
-        self.talk.enter((self.plan.rounds, 0))
         self.state = await self._drive(self.plan.rounds, last)
         await self._report("final", evaluated=True)
 
@@ -324,8 +325,15 @@ class Peer:
             late = await self._until(lambda: self.roll.behind(end), self.plan.deadline)
             self.roll.give_up(p for p in late if self.roll.entries[p].place == before.get(p))
 
-    async def _leave(self) -> None:
+    async def _serve(self) -> None:
+        """Whoever was stopped says so, and still answers those who are behind it."""
+        self.stopping = False
         self.talk.bye()
+        await self._until(self.talk.owing, self.plan.deadline)
+
+    async def _leave(self) -> None:
+        if not self.talk.leaving:
+            self.talk.bye()
         await self.post.flush(CLOSING)
 
     # waiting
@@ -371,8 +379,7 @@ class Peer:
         while True:
             await self.sleep(self.tick)
             self.roll.tick()
+            self.talk.hello(self.roll.unheard())
             if self.talk.begun:
                 self.talk.announce(self.roll.expected())
-            else:
-                self.talk.hello(self.roll.expected())
             self.changed.set()

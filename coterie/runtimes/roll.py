@@ -14,6 +14,7 @@ class Entry:
 
     place: Place | None = None  # the last it announced; None: it has not begun
     life: int = 0  # the number its process chose when it started; 0: it never said hello
+    heard: bool = False  # it answered the hello of this process
     ready: bool = False  # it said hello and has not begun
     left: bool = False  # it said goodbye
     silent: int = 0  # ticks since it was last heard
@@ -38,14 +39,25 @@ class Roll:
         entry.silent = 0
         if entry.life == life:
             return False
-        self.entries[peer] = Entry(life=life, ready=True)
+        if entry.life:  # what was known is of a process that is no more
+            entry = self.entries[peer] = Entry(heard=entry.heard, stuck=entry.stuck)
+        entry.life, entry.ready = life, entry.place is None
         return True
 
-    def move(self, peer: int, place: Place) -> bool:
-        """A peer was heard at this place; True where it was not present before."""
+    def welcome(self, peer: int, begun: bool) -> None:
+        """A peer answered: what it said before may be old, what it says from now on is not."""
         entry = self.entries[peer]
-        before = self.present(peer)
-        entry.silent, entry.ready, entry.left = 0, False, False
+        entry.heard, entry.silent = True, 0
+        entry.ready = not begun and entry.place is None
+
+    def move(self, peer: int, place: Place) -> bool:
+        """A peer was heard at this place; True where it was not present before.
+
+        Who left may still answer questions, but is back only when it says hello.
+        """
+        entry = self.entries[peer]
+        before = self.present(peer) or entry.left
+        entry.silent, entry.ready = 0, False
         if entry.place is None or place > entry.place:
             entry.place, entry.stuck = place, False
         return not before
@@ -80,12 +92,9 @@ class Roll:
         return {peer for peer in self.entries if self.present(peer)}
 
     def unheard(self) -> set[int]:
-        """The peers that have said nothing yet."""
-        return {
-            peer
-            for peer, entry in self.entries.items()
-            if entry.place is None and not entry.ready and not entry.left
-        }
+        """The peers with which this one has not exchanged greetings, both ways."""
+        known = {peer for peer, entry in self.entries.items() if entry.heard and entry.life}
+        return self.expected() - known
 
     def expected(self) -> set[int]:
         """The peers that are in the run or may still come."""
@@ -93,19 +102,32 @@ class Roll:
 
     def answers(self, peer: int) -> bool:
         """Whether to wait for an answer of a peer."""
-        return peer in self.entries and self.present(peer) and not self.entries[peer].stuck
+        return self.present(peer) and not self.entries[peer].stuck
+
+    def serves(self, peer: int, place: Place) -> bool:
+        """Whether a peer may be asked for what it offers at a place; who leaves answers for a while
+        to those who are behind it."""
+        entry = self.entries[peer]
+        heard = entry.silent < self.patience and not entry.stuck
+        return heard and entry.place is not None and not (entry.left and entry.place < place)
 
     def company(self) -> set[int]:
         """The peers worth waiting for."""
         return {peer for peer in self.entries if self.answers(peer)}
 
     def comes(self, peer: int, place: Place) -> bool:
-        """Whether to wait until a peer comes to this place; who is past it will not."""
-        return self.answers(peer) and (self.entries[peer].place or place) <= place
+        """Whether to wait until a peer comes to this place; who is past it will not.
+
+        One that started again will begin where the others are.
+        """
+        entry = self.entries[peer]
+        if entry.ready:
+            return entry.silent < self.patience and not entry.stuck
+        return self.answers(peer) and (entry.place or place) <= place
 
     def behind(self, t: int) -> set[int]:
         """The peers worth waiting for that have not reached round t."""
-        return {peer for peer in self.entries if self.comes(peer, (t, -1))}
+        return {peer for peer in self.company() if (self.entries[peer].place or (0, 0)) < (t, 0)}
 
     def passed(self, place: Place) -> bool:
         """Whether every present peer has announced a later place."""

@@ -13,6 +13,8 @@ from coterie.errors import InputError
 from coterie.runtimes import checkpoint
 from coterie.runtimes.logs import tell
 
+Rounds = tuple[int, ...]  # ascending
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -31,7 +33,7 @@ class Shelf:
         self.folder = folder
         self.kept = kept
 
-    def rounds(self) -> tuple[int, ...]:
+    def rounds(self) -> Rounds:
         """The rounds at which the peer can resume, ascending."""
         return tuple(sorted(self._files()))
 
@@ -67,15 +69,16 @@ class Shelf:
         return {int(name): path for name, path in found.items() if name.isdigit()}
 
 
-def first_round(mine: tuple[int, ...], theirs: list[tuple[int, ...]], current: int | None) -> int:
-    """Where a starting peer begins: where the running ones are, or where all can resume exactly.
+def first_round(mine: Rounds, theirs: list[Rounds], running: list[int]) -> int:
+    """Where a starting peer begins: where most of the others are, or where all can resume exactly.
 
-    `current` is the round of those who run already. Otherwise everybody is starting: at the newest
-    round of which all who have checkpoints have one, else the newest that more than half have.
+    `mine` and `theirs` are the rounds that this peer and others who are starting can resume,
+    `running` the rounds of those who did not wait. The middle one of all these counts: a single
+    peer that claims to be at the end does not take everybody there.
     """
-    newest = max(mine, default=0)
-    if current is not None:
-        return max(newest, current)
+    if running:
+        others = sorted([*running, *(max(rounds, default=0) for rounds in theirs)])
+        return max(*mine, others[(len(others) - 1) // 2], 0)
     shelves = [set(rounds) for rounds in (mine, *theirs) if rounds]
     counts = {t: sum(t in shelf for shelf in shelves) for shelf in shelves for t in shelf}
     for needed in (len(shelves), len(shelves) // 2 + 1):

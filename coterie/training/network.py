@@ -15,6 +15,9 @@ from coterie.training.kernels import activation, convolution, dense, samples, up
 from coterie.training.optimizers import SGD, Optimizer
 
 PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
+# SGD where the weight gradient is made, instead of in a pass of its own: less memory traffic, but
+# not measured yet, so it is off (benchmarks/gpu_step.py --inside measures it)
+STEP_INSIDE = False
 
 
 class ConvolutionLink:
@@ -81,7 +84,13 @@ class ConvolutionLink:
         norms = new(rows * batch, self.shape.filters)
         self.dnorm = (norms, torch.zeros_like(norms)) if self.stats else None
 
-    def backward(self, dout: Tensor, dinputs: Tensor | None, weights: bool) -> None:
+    def steps_inside(self) -> bool:
+        """Whether one program sees all that a weight's gradient is made of."""
+        return len(self.dw) == 1
+
+    def backward(
+        self, dout: Tensor, dinputs: Tensor | None, weights: bool, descent: update.Descent | None
+    ) -> None:
         activation.backward(
             self.y,
             self.gamma,
@@ -94,7 +103,10 @@ class ConvolutionLink:
         )
         if dinputs is not None:
             convolution.input_gradient(self.dy, self.w, dinputs, self.shape, self.precision)
-        if weights:
+        if weights and descent:
+            own = (self.w, self.b)
+            convolution.weight_step(self.inputs, self.dy, own, self.shape, self.precision, descent)
+        elif weights:
             convolution.weight_gradient(
                 self.inputs, self.dy, self.dw, self.db, self.shape, self.precision
             )
@@ -139,12 +151,20 @@ class DenseLink:
         """Make the buffers that only training needs."""
         self.dw, self.db = torch.zeros_like(self.w)[None], torch.zeros_like(self.b)[None]
 
-    def backward(self, dout: Tensor, dinputs: Tensor | None, weights: bool) -> None:
+    def steps_inside(self) -> bool:
+        """Whether one program sees all that a weight's gradient is made of."""
+        return True
+
+    def backward(
+        self, dout: Tensor, dinputs: Tensor | None, weights: bool, descent: update.Descent | None
+    ) -> None:
         if self.link.relu:
             dout.mul_(self.out > 0)
         if dinputs is not None:
             torch.bmm(dout, self.w.transpose(1, 2), out=dinputs)
-        if weights:
+        if weights and descent:
+            dense.weight_step(self.inputs, dout, (self.w, self.b), self.precision, descent)
+        elif weights:
             torch.bmm(self.inputs.transpose(1, 2), dout, out=self.dw[0])
             torch.sum(dout, 1, keepdim=True, out=self.db[0])
 
@@ -255,15 +275,31 @@ class Network:
         for place in range(len(self.links) - 1, self.lowest - 1, -1):
             link = self.links[place]
             below = self.dinputs[place - self.lowest - 1] if place > self.lowest else None
-            link.backward(dout.view(link.out.shape), below, self.changes[place])
+            descent = self._descent(place, lr)
+            link.backward(dout.view(link.out.shape), below, self.changes[place], descent)
             if below is not None:
                 dout = below
         for place in range(self.lowest, len(self.links)):
             if self.changes[place]:
                 self._change(place, lr, number)
 
+    def _inside(self, place: int) -> bool:
+        """Whether weight and bias of a link take their step where the gradient is made."""
+        link, plain = self.links[place], isinstance(self.optimizer, SGD)
+        return STEP_INSIDE and plain and self.changes[place] and link.steps_inside()
+
+    def _descent(self, place: int, lr: Tensor) -> update.Descent | None:
+        if not isinstance(self.optimizer, SGD) or not self._inside(place):
+            return None
+        decay, momentum = self.optimizer.weight_decay, self.optimizer.momentum
+        last = (self.memory[place, 0][0], self.memory[place, 1][0]) if momentum else None
+        return update.Descent(lr, decay, momentum, last)
+
     def _change(self, place: int, lr: Tensor, number: Tensor) -> None:
+        done = 2 if self._inside(place) else 0  # weight and bias come first
         for slot, (own, partial) in enumerate(self.links[place].gradients()):
+            if slot < done:
+                continue
             if isinstance(self.optimizer, SGD) and not self.optimizer.momentum:
                 update.descend(own, partial, lr, self.optimizer.weight_decay)
             else:

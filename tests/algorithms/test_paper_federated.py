@@ -312,3 +312,11 @@ def test_ifca_with_one_weighted_model_is_fedavg():
     one = played(IFCA(models=1, weighted=True, clients=3))
     expected = fedavg.run(start("init/0"), ROUNDS, train, cohort_of(FedAvg(clients=3)), SAMPLES)
     same(one.state.models[0, 0], expected)
+
+
+@pytest.mark.parametrize("algorithm", [IFCA(models=3), HypCluster(models=3)])
+def test_the_loss_of_every_model_can_be_recorded(algorithm):
+    simulation = played(algorithm)
+    offered = simulation.state.models[0]
+    expected = torch.tensor([[loss()(i, model, 0) for model in offered] for i in range(N)])
+    assert_close(simulation.head_losses(), expected.double(), rtol=0, atol=1e-6)

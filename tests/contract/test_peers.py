@@ -181,7 +181,7 @@ def test_a_dry_run_says_exactly_what_would_leave(coterie, here):
     assert outcome.code == 0, outcome
     for word in ("core float64[1, 24]", "head float64[1, 15]", "choice int64[1]", "to "):
         assert word in outcome.out
-    table = real(peers=listed([7000, 7001, 7002, 7003]), runtime={"engine": "simulate"})
+    table = real(peers=listed([7000, 7001, 7002, 7003]), runtime={"path": "loop"})
     assert coterie("run", write(here / "sim.toml", table), "--out", "sim").code == 0
     per_round = summary(here / "sim")["bytes_per_node"] / 3
     assert f"2 messages and {per_round:.0f} bytes a round, to 2 peers" in outcome.out
@@ -340,7 +340,7 @@ def test_a_launch_over_mqtt_is_the_run_that_was_simulated(coterie, here):
 
 
 def test_a_peer_that_is_killed_comes_back_and_catches_up(here):
-    table = real(experiment__rounds=100000, runtime={"deadline": 2.0, "patience": LONG})
+    table = real(experiment__rounds=100000, runtime__deadline=2.0)
     with company(here, table, 4) as peers:
         peers.start(0, 1, 2, 3)
         peers.until(lambda: peers.round(0, 1, 2, 3) >= 3, "three rounds")

@@ -20,6 +20,19 @@ def test_a_peer_is_present_from_its_first_announcement_until_it_leaves() -> None
     roll.leave(1)
     assert not roll.present(1)
     assert roll.expected() == set()
+    assert not roll.move(1, (5, 0))  # an answer that it still gave
+    assert not roll.present(1)
+    assert roll.greet(1, life=8)
+    assert roll.move(1, (5, 0)) and roll.present(1)
+
+
+def test_who_leaves_still_answers_those_behind_it() -> None:
+    roll = begun(3)
+    roll.leave(0)
+    assert roll.serves(0, (2, 0)) and roll.serves(0, (3, 0))
+    assert not roll.serves(0, (4, 0))
+    roll.give_up([0])
+    assert not roll.serves(0, (2, 0))
 
 
 def test_whoever_is_silent_for_some_ticks_is_away_until_it_is_heard() -> None:
@@ -59,8 +72,12 @@ def test_announcements_never_lead_back() -> None:
 
 def test_a_hello_of_a_new_life_means_that_the_peer_started_again() -> None:
     roll = begun(9)
+    assert roll.greet(0, life=7)  # the first hello, of one that runs
+    assert roll.present(0)
     assert roll.greet(0, life=1)
     assert not roll.present(0)
+    assert roll.comes(0, (4, 0))  # it will begin where the others are
+    assert roll.behind(4) == roll.company() == set()
     assert not roll.greet(0, life=1)
     roll.move(0, (2, 0))
     assert roll.present(0) and roll.entries[0].place == (2, 0)
@@ -68,10 +85,24 @@ def test_a_hello_of_a_new_life_means_that_the_peer_started_again() -> None:
     assert roll.present(0)
 
 
+def test_a_peer_that_was_given_up_is_not_waited_for_because_it_says_hello() -> None:
+    roll = begun(9)
+    roll.greet(0, life=7)
+    roll.give_up([0])
+    assert roll.greet(0, life=1)
+    assert not roll.comes(0, (9, 0))
+    roll.move(0, (9, 0))
+    assert roll.comes(0, (9, 0))
+
+
 def test_all_who_said_hello_are_present_when_the_run_begins() -> None:
     roll = Roll(range(4), patience=3)
-    roll.greet(0, life=1)
-    roll.greet(1, life=2)
+    for peer in range(3):
+        roll.greet(peer, life=1)
+    assert roll.unheard() == {0, 1, 2, 3}  # they have not answered
+    roll.welcome(0, begun=False)
+    roll.welcome(1, begun=False)
+    roll.welcome(2, begun=True)
     roll.move(2, (5, 1))
     assert roll.unheard() == {3}
     roll.begin((5, 0))

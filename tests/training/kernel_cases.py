@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from coterie.core.params import flat, layout_of
 from coterie.core.samples import Pool, Samples
 from coterie.core.slots_gpu import sum_slots_on_gpu
 from coterie.models import Shape, build_model
-from coterie.training import TrainingSettings, make_engine, objectives, optimizers
+from coterie.training import TrainingSettings, make_engine, network, objectives, optimizers
 from coterie.training.chain import Unknown, chain_of
 from coterie.training.fused import FusedEngine
 from coterie.training.goals import goal_of
@@ -317,6 +318,12 @@ def check_chain() -> bool:
     )
 
 
+def inside(check: Callable[[], float]) -> float:
+    """The error with steps taken where weight gradients are made."""
+    with mock.patch.object(network, "STEP_INSIDE", True):
+        return check()
+
+
 CASES: dict[str, Callable[[], bool]] = {
     "draws": check_draws,
     "sums-of-heard-rows": check_slots,
@@ -357,6 +364,15 @@ CASES: dict[str, Callable[[], bool]] = {
             nn.Conv2d(3, 4, 3), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8, CLASSES)
         ),
         Regression(),
+    ),
+    "steps-inside-the-weight-gradient": lambda: (
+        inside(lambda: error(odd, (2, 13, 13))) < 1e-5
+        and inside(lambda: error(small(), (1, 8, 8), SGD(0.9, 0.01))) < 1e-5
+        and inside(lambda: error(small(), (1, 8, 8), Adam())) < 1e-4
+    ),
+    "steps-inside-for-a-part": lambda: (
+        inside(lambda: error(small(), (1, 8, 8), SGD(0.5), {"fc.weight", "fc.bias"})) < 1e-5
+        and inside(lambda: error(odd, (2, 13, 13), part={"3.weight", "3.bias"})) < 1e-5
     ),
     "different-rows-share-a-capture": check_buckets,
     "tf32-runs": lambda: error(small(), (1, 8, 8), precision="tf32") < 2e-2,

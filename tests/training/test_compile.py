@@ -62,8 +62,20 @@ def test_a_training_step_compiles_for_a_gpu(
     script: ModuleType,
 ) -> None:
     turned = objective.classifies
-    names = {launch.name for launch in script.step(build(), shape, 3, objective, SGD(), turned)}
+    network = script.make_network(build(), shape, 3, objective, SGD(), turned)
+    names = {launch.name for launch in script.step(network)}
     assert wanted <= names
+
+
+@pytest.mark.parametrize("optimizer", [SGD(), SGD(0.9, 0.1)])
+def test_steps_inside_the_weight_gradient_compile_for_a_gpu(
+    optimizer: SGD, script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.training.network.STEP_INSIDE", True)
+    network = script.make_network(digits(), (1, 7, 6), 3, Classification(), optimizer)
+    names = [launch.name for launch in script.step(network)]
+    assert names.count("convolution.weight_gradient") == 2 and "dense.weight_step" in names
+    assert "update.descend" not in names
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -28,6 +28,8 @@ NAMES = [
     "reconstruction-by-a-convolution",
     "engine-reconstructs-as-stacked",
     "engine-regresses-as-stacked",
+    "steps-inside-the-weight-gradient",
+    "steps-inside-for-a-part",
     "different-rows-share-a-capture",
     "tf32-runs",
     "engine-agrees-with-stacked",

@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from coterie.training.kernels.update import Descent, apply_descent
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -193,13 +195,18 @@ def _input_gradient(
 
 @triton.jit
 def _weight_gradient(
-    x_ptr, dy_ptr, dw_ptr, db_ptr, M, rows, SHARE: tl.constexpr,
+    x_ptr, dy_ptr, dw_ptr, db_ptr, M, rows,
+    lr_ptr, last_w_ptr, last_b_ptr, decay, momentum, STEP: tl.constexpr, MOMENTUM: tl.constexpr,
+    SHARE: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
     OH: tl.constexpr, OW: tl.constexpr, N: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dw[k, n] = sum over output pixels of x * dy, and db[n]; a part of the pixels a program."""
+    """dw[k, n] = sum over output pixels of x * dy, and db[n]; a part of the pixels a program.
+
+    With STEP there is one part, and dw and db are the weights and biases, which take a step.
+    """
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * (BK // C) + tl.arange(0, BK // C)
     part = tl.program_id(2)
@@ -231,9 +238,17 @@ def _weight_gradient(
     k = tl.program_id(1) * BK + tl.arange(0, BK)
     here = part * rows + row
     at = here * (KH * KW * C * N) + k[:, None] * N + n[None, :]
-    tl.store(dw_ptr + at, acc, mask=(k < KH * KW * C)[:, None] & (n < N)[None, :])
-    if tl.program_id(1) == 0:
-        tl.store(db_ptr + here * N + n, sums, mask=n < N)
+    real = (k < KH * KW * C)[:, None] & (n < N)[None, :]
+    if STEP:
+        lr = tl.load(lr_ptr + row)
+        apply_descent(dw_ptr, last_w_ptr, at, acc, real, lr, decay, momentum, MOMENTUM)
+        if tl.program_id(1) == 0:
+            at_n = here * N + n
+            apply_descent(db_ptr, last_b_ptr, at_n, sums, n < N, lr, decay, momentum, MOMENTUM)
+    else:
+        tl.store(dw_ptr + at, acc, mask=real)
+        if tl.program_id(1) == 0:
+            tl.store(db_ptr + here * N + n, sums, mask=n < N)
 
 
 TUNING: dict[str, dict[str, int]] = {
@@ -304,7 +319,31 @@ def weight_gradient(
     x: Tensor, dy: Tensor, dw: Tensor, db: Tensor, shape: Geometry, precision: str
 ) -> None:
     """Partial gradients [parts, rows, ...] of weights and bias, to be added up."""
-    parts, (rows, batch) = len(dw), x.shape[:2]
+    _weights(x, dy, (dw, db), shape, precision, len(dw), None)
+
+
+def weight_step(
+    x: Tensor,
+    dy: Tensor,
+    weights: tuple[Tensor, Tensor],
+    shape: Geometry,
+    precision: str,
+    descent: Descent,
+) -> None:
+    """One step of SGD of weights and bias, without storing their gradients."""
+    _weights(x, dy, weights, shape, precision, 1, descent)
+
+
+def _weights(
+    x: Tensor,
+    dy: Tensor,
+    to: tuple[Tensor, Tensor],
+    shape: Geometry,
+    precision: str,
+    parts: int,
+    descent: Descent | None,
+) -> None:
+    rows, batch = x.shape[:2]
     pixels = batch * shape.out[0] * shape.out[1]
     size = shape.kernel[0] * shape.kernel[1] * shape.channels
     options = dict(TUNING["weight"])
@@ -313,8 +352,23 @@ def weight_gradient(
     options["BN"] = _block(shape.filters, 1024)
     share = triton.cdiv(triton.cdiv(pixels, parts), options["BM"]) * options["BM"]
     grid = (rows, triton.cdiv(size, options["BK"]), parts)
+    last = descent.last if descent and descent.last else to
     _weight_gradient[grid](
-        x, dy, dw, db, pixels, rows, share, **shape.constants(), **options, PRECISION=precision
+        x,
+        dy,
+        *to,
+        pixels,
+        rows,
+        x if descent is None else descent.lr,
+        *last,
+        0.0 if descent is None else descent.decay,
+        0.0 if descent is None else descent.momentum,
+        descent is not None,
+        descent is not None and descent.last is not None,
+        share,
+        **shape.constants(),
+        **options,
+        PRECISION=precision,
     )
 
 

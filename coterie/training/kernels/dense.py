@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from coterie.training.kernels.convolution import _dot
+from coterie.training.kernels.update import Descent, apply_descent
 
 
 @triton.jit
@@ -51,4 +52,55 @@ def forward(x: Tensor, w: Tensor, bias: Tensor, y: Tensor, relu: bool, precision
     _forward[grid](
         x, w, bias, y, batch, size, outputs, BM=block, BN=width, BK=64, RELU=relu,
         PRECISION=precision,
+    )  # fmt: skip
+
+
+@triton.jit
+def _weight_step(
+    x_ptr, dy_ptr, w_ptr, b_ptr, lr_ptr, last_w_ptr, last_b_ptr, batch, decay, momentum,
+    MOMENTUM: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, LOOPS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    k = tl.program_id(1) * BK + tl.arange(0, BK)
+    n = tl.program_id(2) * BN + tl.arange(0, BN)
+    x_ptr += row * batch * K
+    dy_ptr += row * batch * N
+    acc = tl.zeros((BK, BN), dtype=tl.float32)
+    sums = tl.zeros((BN,), dtype=tl.float32)
+    for loop in range(LOOPS):
+        m = loop * BM + tl.arange(0, BM)
+        x = tl.load(
+            x_ptr + m[None, :] * K + k[:, None],
+            mask=(m < batch)[None, :] & (k < K)[:, None],
+            other=0.0,
+        )
+        dy = tl.load(
+            dy_ptr + m[:, None] * N + n[None, :],
+            mask=(m < batch)[:, None] & (n < N)[None, :],
+            other=0.0,
+        )
+        acc = _dot(x, dy, acc, PRECISION)
+        sums += tl.sum(dy, axis=0)
+    lr = tl.load(lr_ptr + row)
+    at = row * (K * N) + k[:, None] * N + n[None, :]
+    real = (k < K)[:, None] & (n < N)[None, :]
+    apply_descent(w_ptr, last_w_ptr, at, acc, real, lr, decay, momentum, MOMENTUM)
+    if tl.program_id(1) == 0:
+        apply_descent(b_ptr, last_b_ptr, row * N + n, sums, n < N, lr, decay, momentum, MOMENTUM)
+
+
+def weight_step(
+    x: Tensor, dy: Tensor, weights: tuple[Tensor, Tensor], precision: str, descent: Descent
+) -> None:
+    """One step of SGD of w [rows, K, N] and b, from x [rows, batch, K] and dy [rows, batch, N]."""
+    rows, batch, size = x.shape
+    outputs = dy.shape[2]
+    width = min(64, max(16, triton.next_power_of_2(outputs)))
+    grid = (rows, triton.cdiv(size, 64), triton.cdiv(outputs, width))
+    _weight_step[grid](
+        x, dy, *weights, descent.lr, *(descent.last or weights), batch, descent.decay,
+        descent.momentum, MOMENTUM=descent.last is not None, K=size, N=outputs,
+        BM=16, BN=width, BK=64, LOOPS=triton.cdiv(batch, 16), PRECISION=precision,
     )  # fmt: skip

@@ -1,10 +1,33 @@
-"""Plain gradient descent on packed weights: partial gradients are added and applied in one pass."""
+"""Gradient descent on packed weights: in a pass over partial gradients, or where they are made."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import triton
 import triton.language as tl
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Descent:
+    """A step of SGD for a layer's weight and bias."""
+
+    lr: Tensor  # [rows]
+    decay: float
+    momentum: float
+    last: tuple[Tensor, Tensor] | None  # directions of weight and bias; None without momentum
+
+
+@triton.jit
+def apply_descent(w_ptr, last_ptr, at, gradient, real, lr, decay, momentum, MOMENTUM: tl.constexpr):
+    """w[at] -= lr * (momentum * last direction + gradient + decay * w), and keep the direction."""
+    w = tl.load(w_ptr + at, mask=real, other=0.0)
+    direction = gradient + decay * w
+    if MOMENTUM:
+        direction = momentum * tl.load(last_ptr + at, mask=real, other=0.0) + direction
+        tl.store(last_ptr + at, direction, mask=real)
+    tl.store(w_ptr + at, w - lr * direction, mask=real)
 
 
 @triton.jit

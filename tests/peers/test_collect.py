@@ -1,0 +1,130 @@
+"""One summary out of what peers wrote down, however far each of them came."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from coterie.config import Config
+from coterie.peers.collect import Collection, read_story, write_summary
+from coterie.peers.diary import NAME
+
+CONFIG = Config(
+    data={"clusters": [{"name": "a", "nodes": 2}, {"name": "b", "nodes": 1}]},
+    algorithm=[{"name": "facade"}],
+)
+
+
+def member(node: int, cluster: str) -> dict[str, Any]:
+    return {
+        "kind": "member",
+        "node": node,
+        "cluster": cluster,
+        "label": "facade",
+        "scenario": "2:1",
+        "seed": 1,
+        "algorithm": "facade",
+        "oracle": False,
+        "heads": 2,
+        "parity_reason": None,
+    }
+
+
+def score(done: int, right: int, phase: str = "round") -> dict[str, Any]:
+    confusion = [[right, 10 - right], [0, 10]]
+    where = {"round": done, "phase": phase}
+    return {"kind": "score", **where, "loss": 0.5, "confusion": confusion, "bytes": 100 * done}
+
+
+def choice(done: int, head: int) -> dict[str, Any]:
+    return {"kind": "choice", "round": done, "choice": head}
+
+
+def end(done: int, finished: bool = True) -> dict[str, Any]:
+    return {"kind": "end", "round": done, "bytes": 7, "seconds": 2.0, "finished": finished}
+
+
+def folder(path: Path, *records: dict[str, Any], torn: str = "") -> Path:
+    (path / "checkpoints").mkdir(parents=True)
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (path / "checkpoints" / NAME).write_text(lines + torn)
+    return path
+
+
+def stories(tmp_path: Path, *diaries: list[dict[str, Any]]) -> list[Any]:
+    folders = [folder(tmp_path / str(number), *diary) for number, diary in enumerate(diaries)]
+    return [story for story in map(read_story, folders) if story is not None]
+
+
+def test_everybody_is_in_the_last_evaluation(tmp_path):
+    found = stories(
+        tmp_path,
+        [member(0, "a"), choice(1, 0), score(1, 0), score(2, 10), end(2)],
+        [member(1, "b"), choice(1, 0), score(1, 0), choice(2, 1), score(2, 8), end(2)],
+        [member(2, "a"), choice(1, 0), score(1, 0), score(2, 6), end(2)],
+    )
+    (result,) = Collection(CONFIG, found).results()
+    assert result["accuracy"] == {"a": 90.0, "b": 90.0} and result["rounds"] == 2
+    assert result["nodes"] == 3 and result["missing"] == [] and result["bytes_per_node"] == 200
+    assert result["settled"] and result["first_settled_round"] == 2
+
+
+def test_who_died_is_missing_and_the_others_count(tmp_path):
+    found = stories(
+        tmp_path,
+        [member(0, "a"), score(1, 10), score(2, 10), end(2)],
+        [member(1, "b"), score(1, 0)],
+        [member(2, "a"), score(1, 10), score(2, 10), end(2)],
+    )
+    collection = Collection(CONFIG, found)
+    (result,) = collection.results()
+    assert result["missing"] == [1] and result["nodes"] == 2 and set(result["accuracy"]) == {"a"}
+    nodes = [(r["round"], r["node"]) for r in collection.records() if r["kind"] == "node"]
+    assert nodes == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 2)]
+
+
+def test_peers_that_stopped_apart_are_compared_where_all_were(tmp_path):
+    found = stories(
+        tmp_path,
+        [member(0, "a"), score(1, 10), score(2, 0), end(2, finished=False)],
+        [member(1, "b"), score(1, 10), end(1, finished=False)],
+    )
+    (result,) = Collection(CONFIG, found).results()
+    assert result["rounds"] == 1 and result["accuracy_all"] == 100
+
+
+def test_choices_are_rows_once_all_have_chosen(tmp_path):
+    found = stories(
+        tmp_path,
+        [member(0, "a"), choice(1, 0), choice(5, 1)],
+        [member(1, "b"), choice(3, 1)],
+    )
+    rows = [r for r in Collection(CONFIG, found).records() if r["kind"] == "choice"]
+    assert [(r["round"], r["choice"]) for r in rows] == [(3, [0, 1]), (5, [1, 1])]
+
+
+def test_a_final_all_reduce_is_no_training_traffic(tmp_path):
+    diary = [member(0, "a"), score(2, 5), score(2, 10, "final"), end(2)]
+    diary[2]["bytes"] = 10**9
+    (result,) = Collection(CONFIG, stories(tmp_path, diary)).results()
+    assert result["accuracy_all"] == 100 and result["bytes_per_node"] == 200
+    assert result["before_all_reduce"]["accuracy_all"] == 75
+
+
+def test_a_server_is_no_node_but_its_bytes_count(tmp_path):
+    found = stories(tmp_path, [member(-1, ""), end(2)], [member(0, "a"), score(2, 10), end(2)])
+    (result,) = Collection(CONFIG, found).results()
+    assert result["nodes"] == 1 and result["server_bytes"] == 7
+
+
+def test_a_last_line_that_was_cut_short_is_left_out(tmp_path):
+    path = folder(tmp_path / "p", member(0, "a"), score(1, 10), torn='{"kind": "sco')
+    story = read_story(path)
+    assert story is not None and list(story.scores) == [(1, "round")]
+
+
+def test_nobody_who_began_is_an_empty_summary(tmp_path):
+    assert read_story(tmp_path) is None
+    assert write_summary(tmp_path, CONFIG, [])["results"] == []
+    assert (tmp_path / "records.jsonl").read_text() == ""
