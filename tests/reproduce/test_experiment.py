@@ -106,9 +106,9 @@ def test_every_committed_experiment_has_a_sane_size(name):
         assert 10 <= config.experiment.rounds <= 5000, part.name
         assert 1 <= len(config.experiment.seeds) <= 32, part.name
         assert config.experiment.rounds % config.evaluate.every == 0, part.name
-        for table in config.algorithm:
+        for table in resolved(config).algorithm:
             size = min(sum(counts) for counts in config.data.scenarios().values())
-            assert table.options.get("degree", 4) < size
+            assert table.options.get("degree", 0) < size
 
 
 @pytest.mark.parametrize("name", NAMES)
