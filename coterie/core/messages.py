@@ -158,6 +158,8 @@ class Inbox:
                 "a sealed inbox gives one sum of each name, all rows alike, or by inbox.metropolis "
                 "where Send(metropolis=True) says so"
             )
+        if self._seal.sums is not None:
+            return self._seal.sums[name]
         slots = self._slots
         table = None if weight is None else _pad(weight)[slots.edges]
         return sum_heard(self._rows[name], slots.heard, slots.filled, table)
@@ -197,6 +199,7 @@ class _Seal:
     """What may leave a sealed inbox."""
 
     metropolis: bool  # sums by these weights; False: plain ones
+    sums: Rows | None = None  # [m, ...] of each name, where secure aggregation made them
 
 
 @dataclass(frozen=True)
@@ -356,6 +359,16 @@ def deliver(message: Message, keys: Tensor, heard: Heard, n: int) -> Inbox:
         seal = _Seal(isinstance(message, Send) and message.metropolis)
     heard, sender = _only_heard(heard, place)
     return Inbox(heard, sender, row[edge], len(keys), n, weight, seal)
+
+
+def deliver_sums(message: Message, key: Tensor, members: Tensor, sums: Rows, n: int) -> Inbox:
+    """The sealed inbox of a block of one node, given the sums [1, ...] over members' keys [k]."""
+    nothing = {
+        name: total[:1].expand(len(members), *total.shape[1:]) for name, total in sums.items()
+    }
+    inbox = deliver(message, key, Heard(nothing, members), n)  # the rows are never read
+    inbox._seal = _Seal(isinstance(message, Send) and message.metropolis, sums)
+    return inbox
 
 
 def _several(row: Tensor, source: Tensor, size: int) -> Tensor:

@@ -84,15 +84,25 @@ class Register:
 
 
 class Member:
-    """One member of a group, for one session; `parts` is its vector, as finite numbers."""
+    """One member of a group, for one session; `parts` is its vector, as finite numbers.
 
-    def __init__(self, identity: Identity, register: Register, parts: Sequence[Numbers]) -> None:
+    `clips` are the exponents that it says it needs; None: those of `parts`.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        register: Register,
+        parts: Sequence[Numbers],
+        clips: tuple[int, ...] | None = None,
+    ) -> None:
         if not all(np.isfinite(part).all() for part in parts):
             raise SecureError("a diverged model cannot be added up")
         self.identity = identity
         self.me = identity.me
         self.register = register
         self.parts = parts
+        self.clips = clips_of(parts) if clips is None else clips
         self.expects = "request"  # the kind of the next letter; "": it has ended
         self._answers: dict[str, tuple[Callable[[Letter], Letter], str]] = {
             "request": (self._join, "keys"),
@@ -134,8 +144,9 @@ class Member:
         self.register.claim(session)
         self.session = session
         self._mask_key, self._share_key = masks.new_secret(), masks.new_secret()
-        clip = tuple(int(exponents(torch.from_numpy(part)[None])) for part in self.parts)
-        public = PublicKeys(masks.public_of(self._mask_key), masks.public_of(self._share_key), clip)
+        public = PublicKeys(
+            masks.public_of(self._mask_key), masks.public_of(self._share_key), self.clips
+        )
         self._mine = self._write("key", public.pack())
         return self._mine
 
@@ -222,6 +233,11 @@ class Member:
 
     def _write(self, kind: str, body: bytes) -> Letter:
         return self.identity.write(kind, self.session.id, body)
+
+
+def clips_of(parts: Sequence[Numbers]) -> tuple[int, ...]:
+    """The exponents of the clips that the parts of a vector need."""
+    return tuple(int(exponents(torch.from_numpy(part)[None])) for part in parts)
 
 
 def read_keys(letters: Sequence[Letter], session: Session) -> dict[int, PublicKeys]:

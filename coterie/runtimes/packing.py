@@ -41,8 +41,8 @@ def pack(message: Message, nodes: Nodes, run: bytes, place: Place) -> bytes | No
 def not_sealed() -> InputError:
     """What to say where sealed rows would leave in the clear."""
     return InputError(
-        "real peers do not run secure aggregation yet, and sealed models never leave in the clear; "
-        "set sealed = false, or use the simulation"
+        "secure aggregation needs every peer's key, and sealed models never leave in the clear; "
+        "make keys with: coterie keys new, and give all [[peers]] a certificate and fingerprint"
     )
 
 

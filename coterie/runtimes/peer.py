@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.core.algorithm import Algorithm, Program
 from coterie.core.engine import Scores
@@ -26,12 +26,16 @@ from coterie.links.link import Link
 from coterie.runtimes.conversation import DATA, SHARING, Bounds, Conversation
 from coterie.runtimes.logs import tell
 from coterie.runtimes.pace import Pace
-from coterie.runtimes.packing import not_sealed, pack, unpack
+from coterie.runtimes.packing import pack, unpack
 from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
 from coterie.runtimes.roll import Place, Roll
+from coterie.runtimes.seals import Seals
 from coterie.runtimes.shelf import Moment, Shelf
+
+if TYPE_CHECKING:
+    from coterie.links.letters import Identity
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -63,7 +67,7 @@ class Peer:
         peer = Peer(algorithm, nodes[row], link, Plan(run, peers=(0, 1, 2), rounds=100))
         outcome = await peer.run()
 
-    `nodes` is a block of one row. `sleep` is the clock.
+    `nodes` is a block of one row. `sleep` is the clock. Sealed runs need an `identity`.
     """
 
     def __init__(
@@ -74,9 +78,8 @@ class Peer:
         plan: Plan,
         watch: Watch | None = None,
         sleep: Sleep = asyncio.sleep,
+        identity: Identity | None = None,
     ) -> None:
-        if getattr(algorithm, "sealed", False):
-            raise not_sealed()
         self.nodes = nodes
         self.id = int(nodes.key)  # a block of one row
         self.link = link
@@ -92,6 +95,7 @@ class Peer:
         self.pace = Pace(self.roll, plan.rounds, plan.window, self.role.leader)
         self.talk = Conversation(nodes, plan.run, self.roll, bounds, self.post.put)
         self.talk.life = secrets.randbits(62) + 1
+        self.talk.allow_seals(algorithm, identity)
         self.shelf = Shelf(plan.folder, kept=plan.window + 2)
         self.worker = ThreadPoolExecutor(1, f"peer {self.id}")
         self.changed = asyncio.Event()
@@ -256,13 +260,16 @@ class Peer:
             message = next(program) if inbox is None else program.send(inbox)
         except StopIteration as stop:
             return Result(stop.value)
-        return Said(message, pack(message, self.nodes, self.plan.run, place))
+        sealed = message.sealed
+        return Said(message, None if sealed else pack(message, self.nodes, self.plan.run, place))
 
     async def _inbox(self, message: Message) -> Inbox:
         """What came in this superstep until nobody was missing, or until the deadline."""
         follows = self.role.leader is not None  # whoever leads may itself have to wait for others
         bound = self.plan.patience if follows else self.plan.deadline
         await self._wait_for(self.talk.missing, bound)
+        if message.sealed and self.talk.seals is not None:
+            return await self._sealed_inbox(message, self.talk.seals, bound)
         letters = self.talk.collect()
         limits = self.plan.limits
         inbox, faults = await self._work(partial(unpack, message, self.nodes, letters, limits))
@@ -270,6 +277,13 @@ class Peer:
             self.talk.reject(sender, why)
         self.heard |= letters.keys() - faults.keys()
         return inbox
+
+    async def _sealed_inbox(self, message: Message, seals: Seals, bound: float) -> Inbox:
+        """The sum of this superstep, phase by phase; who is late in one has dropped out."""
+        while seals.step():
+            await self._wait_for(self.talk.missing, bound)
+        self.heard |= seals.members
+        return seals.inbox(message)
 
     async def _report(self, phase: str, evaluated: bool) -> None:
         scores = await self._work(self._scores) if evaluated else None

@@ -64,7 +64,7 @@ def test_a_peer_never_sends_sealed_models_in_the_clear(algorithm):
 def test_a_sealed_message_of_anybodys_algorithm_is_not_packed():
     alone = NODES[torch.tensor([0])]
     program = EpidemicLearning(2, sealed=True).round(0, EpidemicLearning(2).start(alone), alone)
-    with pytest.raises(InputError, match="set sealed = false"):
+    with pytest.raises(InputError, match="sealed models never leave in the clear"):
         pack(next(program), alone, bytes(16), (0, 0))
 
 
