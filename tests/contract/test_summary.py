@@ -49,6 +49,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "fair_accuracy": (*NUMBER, type(None)),
     "bytes_per_node": NUMBER,
     "server_bytes": (*NUMBER, type(None)),
+    "rounds_to_target": (int, type(None)),
     "settled": (bool, type(None)),
     "first_settled_round": (int, type(None)),
     "adjusted_rand_index": (*NUMBER, type(None)),
@@ -106,6 +107,13 @@ def of(made, label):
 
 def test_the_summary_is_what_run_returns(made):
     assert made.returned == json.loads((made.folder / "summary.json").read_text())
+
+
+def test_the_summary_says_when_an_accuracy_was_reached(tmp_path):
+    changes = {"experiment__rounds": 3, "evaluate__every": 1}
+    first = alone(tmp_path / "all", **changes, evaluate__target=0.001)
+    assert first["rounds_to_target"] in (1, 2, 3)
+    assert alone(tmp_path / "none", **changes)["rounds_to_target"] is None
 
 
 def test_there_is_one_result_for_each_label_scenario_and_seed(made):
