@@ -25,6 +25,7 @@ from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import overall, records
+from coterie.metrics.target import rounds_to_target
 from coterie.personal import write_models
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
@@ -305,6 +306,7 @@ class PartRun:
             **metrics,
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
+            "rounds_to_target": self._reached(number),
             **self._settlement(number, done, history),
             "models": alive(self.simulation.lineage(), number),
             "restarts": len(abandoned),
@@ -320,6 +322,13 @@ class PartRun:
         if not isinstance(self.part.algorithm, Federated):
             return None
         return float(self.simulation.exchange.server_sent[number])
+
+    def _reached(self, number: int) -> int | None:
+        """After how many rounds the accuracy was there that was asked for."""
+        mine, target = self._where(self.part.replicas[number]), self.config.evaluate.target
+        tests = self.journal.read("overall") if target else []
+        seen = ((r["round"], r["accuracy"]) for r in tests if mine.items() <= r.items())
+        return rounds_to_target(target, seen)
 
     def _settlement(self, number: int, done: int, history: list[Metrics]) -> Metrics:
         """Whether and when the choices settled, and how well they match the clusters."""

@@ -32,6 +32,7 @@ from coterie.part import Part, PartRun, Stopped, Watch
 from coterie.report.summarize import aggregate
 from coterie.restarts import screened
 from coterie.runtimes.checkpoint import write_atomically
+from coterie.tracking.choose import tracker_of
 from coterie.training import optimizers
 
 
@@ -52,10 +53,14 @@ def run(
     check_folder(folder, config, resume)
     setup = prepare(config, device)
     parts = make_parts(setup, stacking.read_plan(folder) if resume else None)
+    tracker = tracker_of(config)
     try:
         _open_folder(folder, setup)
         stacking.write_plan(folder, parts)
-        return _run_parts(setup, parts, folder, watch or Watch())
+        summary = _run_parts(setup, parts, folder, watch or Watch())
+        if tracker:
+            tracker.log(folder)
+        return summary
     except OSError as error:
         raise _unwritable(folder, error) from None
 
@@ -143,6 +148,7 @@ def check_folder(out: Path, config: Config, resume: bool) -> None:
 def _comparable(config: Config) -> dict[str, Any]:
     table = config.model_dump()
     table["experiment"].pop("rounds")
+    table.pop("tracking")  # it changes no number
     return table
 
 
