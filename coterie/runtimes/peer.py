@@ -89,7 +89,7 @@ class Peer:
         self.tick = min(plan.deadline / 4, 5.0)
         others = [peer for peer in plan.peers if peer != self.id]
         self.roll = Roll(others, patience=round(plan.deadline / self.tick) + 1)
-        self.post = Post(link, plan.ahead)
+        self.post = Post(link, plan.ahead, self._fail)
         bounds = Bounds(plan.rounds, plan.window, plan.ahead, plan.limits)
         self.role = role_of(algorithm, nodes)
         self.pace = Pace(self.roll, plan.rounds, plan.window, self.role.leader)
@@ -100,6 +100,7 @@ class Peer:
         self.worker = ThreadPoolExecutor(1, f"peer {self.id}")
         self.changed = asyncio.Event()
         self.stopping = False
+        self.failure: Exception | None = None
         self.state: Any = None
         self.done = 0  # rounds
         self.before = 0  # bytes sent before the process started
@@ -379,7 +380,13 @@ class Peer:
         """Do something slow in the worker's thread."""
         return await asyncio.get_running_loop().run_in_executor(self.worker, task)
 
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self.changed.set()
+
     def _heed_stop(self) -> None:
+        if self.failure is not None:
+            raise self.failure
         if self.stopping:
             raise Stopped
 
