@@ -76,6 +76,9 @@ def _play(program: Program, member: Member, t: int) -> Iterator[Leaving]:
 
 
 def _leaving(message: Message, nodes: Nodes, t: int, step: int) -> Iterator[Leaving]:
+    if message.sealed:
+        yield from _sealed(message, nodes, step)
+        return
     frame = pack(message, nodes, bytes(16), (t, step))
     if isinstance(message, Fetch):
         asked = tuple(sources(message, nodes))
@@ -84,6 +87,17 @@ def _leaving(message: Message, nodes: Nodes, t: int, step: int) -> Iterator[Leav
     if frame is not None and (to or isinstance(message, Fetch)):
         schema = wire.peek(frame).schema
         yield Leaving(step, schema, len(frame), to, isinstance(message, Fetch))
+
+
+def _sealed(message: Message, nodes: Nodes, step: int) -> Iterator[Leaving]:
+    """The masked words of the own rows, for each sum they are in; short letters come on top."""
+    rows = outgoing(message, nodes.key).rows
+    if not isinstance(message, Listen) and rows:
+        words = sum(row[:1].numel() for row in rows.values())
+        schema: wire.Schema = (("masked", "uint8", (4 * words,)),)
+        to = tuple(targets(message, nodes))
+        fetched = isinstance(message, Fetch)
+        yield Leaving(step, schema, wire.frame_size("seal", schema), to, fetched)
 
 
 def _echo(message: Message, nodes: Nodes) -> Inbox:

@@ -9,7 +9,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie.errors import InputError
 from coterie.links.link import Link
@@ -26,6 +26,9 @@ from coterie.runtimes.logs import tell
 from coterie.runtimes.peer import Peer
 from coterie.runtimes.plan import Outcome, Plan, Report, Watch
 
+if TYPE_CHECKING:
+    from coterie.links.letters import Identity
+
 Say = Callable[[str], None]
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # errors of a disk, not of a socket
 TICK = 1.0  # seconds between two looks at the standing
@@ -34,7 +37,15 @@ TICK = 1.0  # seconds between two looks at the standing
 class Session:
     """A peer at work in its run folder."""
 
-    def __init__(self, member: Member, link: Link, out: Path, say: Say, stop: Stop) -> None:
+    def __init__(
+        self,
+        member: Member,
+        link: Link,
+        out: Path,
+        say: Say,
+        stop: Stop,
+        identity: Identity | None = None,
+    ) -> None:
         self.member = member
         self.link = link
         self.out = out
@@ -44,7 +55,9 @@ class Session:
         self.before = standing.read(out)  # of an earlier life
         self.diary = Diary(member, out)
         watch = Watch(self._begin, self._round, self._skip, self.diary.note)
-        self.peer = Peer(member.part.algorithm, member.nodes, link, self._plan(), watch)
+        self.peer = Peer(
+            member.part.algorithm, member.nodes, link, self._plan(), watch, identity=identity
+        )
 
     def _plan(self) -> Plan:
         config = self.member.config

@@ -9,20 +9,26 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
+from coterie.core.algorithm import Algorithm
 from coterie.core.messages import Fetch, Message, Rows
 from coterie.core.nodes import Nodes
 from coterie.links import wire
 from coterie.links.wire import Header, WireError
 from coterie.runtimes.logs import tell
 from coterie.runtimes.mailbox import SUPERSTEPS, Late, Mailbox
-from coterie.runtimes.packing import sources, targets
+from coterie.runtimes.packing import not_sealed, sources, targets
 from coterie.runtimes.roll import Place, Roll
+from coterie.runtimes.seals import Seals, letter_frame, letter_in
+
+if TYPE_CHECKING:
+    from coterie.links.letters import Identity
 
 Post = Callable[[int, bytes], None]  # to whom, and the frame
-DATA = ("send", "offer", "ask")  # kinds that are the algorithm's traffic
+DATA = ("send", "offer", "ask", "seal")  # kinds that are the algorithm's traffic
 SHARING = SUPERSTEPS - 1  # in which a server's state goes to its clients; no training traffic
 GREETINGS = ("hello", "welcome")
 CHATTY = 20  # rejected frames of one peer that are all logged; after these, ever fewer
@@ -80,16 +86,25 @@ class Conversation:
         self.sent: Counter[str] = Counter()  # bytes by kind
         self.rejected: Counter[int] = Counter()  # frames by sender
         self.late = 0  # frames that came after their superstep
+        self.seals: Seals | None = None  # where this peer can take part in secure aggregation
         self._takes = {
             "send": self._take_send,
             "offer": self._take_answer,
             "ask": self._take_ask,
+            "seal": self._take_seal,
             "hello": self._take_hello,
             "welcome": self._take_welcome,
             "at": self._take_at,
             "bye": self._take_bye,
             "gone": self._take_answer,
         }
+
+    def allow_seals(self, algorithm: Algorithm, identity: Identity | None) -> None:
+        """Take part in secure aggregation under this identity; InputError where it is needed."""
+        if identity is not None:
+            self.seals = Seals(self.nodes, self.run, self.roll, identity, self.seal)
+        elif getattr(algorithm, "sealed", False):
+            raise not_sealed()
 
     @property
     def place(self) -> Place:
@@ -125,7 +140,10 @@ class Conversation:
         self._tell("at", to)
 
     def say(self, message: Message, frame: bytes | None) -> None:
-        """Say the message of this superstep; `frame` carries its rows."""
+        """Say the message of this superstep; `frame` carries its rows, unless it is sealed."""
+        if message.sealed:
+            self._say_sealed(message)
+            return
         known = set(self.roll.entries)
         heard = set(sources(message, self.nodes)) & known
         to = set(targets(message, self.nodes)) & known if frame is not None else set()
@@ -138,6 +156,17 @@ class Conversation:
             self.announce(self.roll.everyone() - self.saying.reached)
         for asker in self.box.take(self.place, "ask"):
             self._answer(asker, self.place)
+
+    def _say_sealed(self, message: Message) -> None:
+        """Begin this peer's own sum, and take part in those of others who asked already."""
+        if self.seals is None:
+            raise not_sealed()
+        self.saying = Saying(message, None, set(), set())
+        if self.place[1] > 0:
+            self.announce(self.roll.everyone())
+        self.seals.say(message, self.place)
+        for sender, data in self.box.take(self.place, "seal").items():
+            self.hear(sender, data)
 
     def bye(self) -> None:
         """Say goodbye to everybody; whoever asks from now on gets what there is."""
@@ -156,6 +185,8 @@ class Conversation:
         """From whom something may still come in this superstep."""
         if self.saying is None:
             return set()
+        if self.saying.message.sealed:
+            return set() if self.seals is None else self.seals.missing()
         if isinstance(self.saying.message, Fetch):
             open_ = self.saying.reached - self.saying.gone - self.box.senders(self.place, "offer")
             return {peer for peer in open_ if self.roll.serves(peer, self.place)}
@@ -234,6 +265,8 @@ class Conversation:
         for place in [p for p in self.offers if p < self.place]:
             if place < oldest or self.roll.passed(place):
                 del self.offers[place]
+        if self.seals is not None:
+            self.seals.release(self.place, oldest)
 
     def _checked(self, sender: int, data: bytes) -> Header:
         """The header of a frame of this run, from whom it says it is."""
@@ -249,7 +282,7 @@ class Conversation:
             or not 0 <= header.superstep < SUPERSTEPS
         ):
             raise WireError(f"there is no round {header.round}, superstep {header.superstep}")
-        if header.schema and header.kind not in ("send", "offer", *GREETINGS):
+        if header.schema and header.kind not in ("send", "offer", "seal", *GREETINGS):
             raise WireError(f"a frame of kind {header.kind!r} has no rows")
         return header
 
@@ -308,6 +341,24 @@ class Conversation:
         else:
             self._keep(header, data)
 
+    def _take_seal(self, header: Header, data: bytes) -> None:
+        """A letter of secure aggregation: to this peer as a member, or as the requester."""
+        self._moved(header)
+        if self.seals is None:
+            raise WireError("this run has no sealed messages")
+        place = _place(header)
+        if place > self.place or (place == self.place and self.saying is None):
+            self._keep(header, data)
+        else:
+            self.seals.hear(header.sender, place, letter_in(data, self.bounds.limits))
+
+    def seal(self, to: int, letter: bytes | None, place: Place) -> None:
+        """Post a letter of secure aggregation; None: this peer has nothing to add up there."""
+        if letter is None:
+            self._tell("gone", [to], where=place)
+        elif to in self.roll.entries:
+            self._post("seal", to, letter_frame(self.run, self.me, place, letter), place)
+
     def _take_answer(self, header: Header, data: bytes) -> None:
         """An offer, or that there is none; only what was asked for in this superstep is taken."""
         self._moved(header)
@@ -316,6 +367,9 @@ class Conversation:
         if _place(header) > self.place:
             raise WireError("an answer before the question")
         saying = self.saying
+        if saying is not None and saying.message.sealed and self.seals is not None:
+            self.seals.lose(header.sender)
+            return
         asked = saying is not None and isinstance(saying.message, Fetch)
         if saying is None or not asked or header.sender not in saying.reached:
             raise WireError("nobody asked for this")

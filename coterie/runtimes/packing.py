@@ -20,6 +20,7 @@ from coterie.core.messages import (
     wanted,
 )
 from coterie.core.nodes import Nodes
+from coterie.errors import InputError
 from coterie.links import wire
 from coterie.links.wire import Schema, WireError
 from coterie.runtimes.lockstep import merge
@@ -28,11 +29,21 @@ from coterie.runtimes.roll import Place
 
 def pack(message: Message, nodes: Nodes, run: bytes, place: Place) -> bytes | None:
     """The frame that carries a message's rows; None where there are none."""
+    if message.sealed:
+        raise not_sealed()
     heard = outgoing(message, nodes.key)
     if not heard.rows or not len(heard.key):
         return None
     kind = "offer" if isinstance(message, Fetch) else "send"
     return wire.encode(wire.Frame(run, *place, int(nodes.key[0]), kind, heard.rows))
+
+
+def not_sealed() -> InputError:
+    """What to say where sealed rows would leave in the clear."""
+    return InputError(
+        "secure aggregation needs every peer's key, and sealed models never leave in the clear; "
+        "make keys with: coterie keys new, and give all [[peers]] a certificate and fingerprint"
+    )
 
 
 def sources(message: Message, nodes: Nodes) -> list[int]:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.core.algorithm import Algorithm, Program
 from coterie.core.engine import Scores
@@ -31,7 +31,11 @@ from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabo
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
 from coterie.runtimes.roll import Place, Roll
+from coterie.runtimes.seals import Seals
 from coterie.runtimes.shelf import Moment, Shelf
+
+if TYPE_CHECKING:
+    from coterie.links.letters import Identity
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -63,7 +67,7 @@ class Peer:
         peer = Peer(algorithm, nodes[row], link, Plan(run, peers=(0, 1, 2), rounds=100))
         outcome = await peer.run()
 
-    `nodes` is a block of one row. `sleep` is the clock.
+    `nodes` is a block of one row. `sleep` is the clock. Sealed runs need an `identity`.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class Peer:
         plan: Plan,
         watch: Watch | None = None,
         sleep: Sleep = asyncio.sleep,
+        identity: Identity | None = None,
     ) -> None:
         self.nodes = nodes
         self.id = int(nodes.key)  # a block of one row
@@ -90,6 +95,7 @@ class Peer:
         self.pace = Pace(self.roll, plan.rounds, plan.window, self.role.leader)
         self.talk = Conversation(nodes, plan.run, self.roll, bounds, self.post.put)
         self.talk.life = secrets.randbits(62) + 1
+        self.talk.allow_seals(algorithm, identity)
         self.shelf = Shelf(plan.folder, kept=plan.window + 2)
         self.worker = ThreadPoolExecutor(1, f"peer {self.id}")
         self.changed = asyncio.Event()
@@ -159,6 +165,7 @@ class Peer:
             await self._gather()
             await self._begin()
             while self.done < self.plan.rounds:
+                await self._follow()
                 await self._round()
             await self._finish()
             await self._linger()
@@ -199,8 +206,7 @@ class Peer:
     # rounds
 
     async def _round(self) -> None:
-        """The next round, or a later one where the others have moved on."""
-        await self._follow()
+        """The round at hand, its evaluation and its checkpoint."""
         t = self.done
         self.heard, self.missed = set(), set()
         program = self.role.round(t, self.state)
@@ -254,13 +260,16 @@ class Peer:
             message = next(program) if inbox is None else program.send(inbox)
         except StopIteration as stop:
             return Result(stop.value)
-        return Said(message, pack(message, self.nodes, self.plan.run, place))
+        sealed = message.sealed
+        return Said(message, None if sealed else pack(message, self.nodes, self.plan.run, place))
 
     async def _inbox(self, message: Message) -> Inbox:
         """What came in this superstep until nobody was missing, or until the deadline."""
         follows = self.role.leader is not None  # whoever leads may itself have to wait for others
         bound = self.plan.patience if follows else self.plan.deadline
         await self._wait_for(self.talk.missing, bound)
+        if message.sealed and self.talk.seals is not None:
+            return await self._sealed_inbox(message, self.talk.seals, bound)
         letters = self.talk.collect()
         limits = self.plan.limits
         inbox, faults = await self._work(partial(unpack, message, self.nodes, letters, limits))
@@ -268,6 +277,13 @@ class Peer:
             self.talk.reject(sender, why)
         self.heard |= letters.keys() - faults.keys()
         return inbox
+
+    async def _sealed_inbox(self, message: Message, seals: Seals, bound: float) -> Inbox:
+        """The sum of this superstep, phase by phase; who is late in one has dropped out."""
+        while seals.step():
+            await self._wait_for(self.talk.missing, bound)
+        self.heard |= seals.members
+        return seals.inbox(message)
 
     async def _report(self, phase: str, evaluated: bool) -> None:
         scores = await self._work(self._scores) if evaluated else None
@@ -348,13 +364,12 @@ class Peer:
     async def _until(self, missing: Callable[[], set[int]], seconds: float) -> set[int]:
         """Until nobody is missing, at most this long; returns who still is."""
         timer = asyncio.ensure_future(self.sleep(seconds))
+        timer.add_done_callback(lambda over: self.changed.set())
         try:
             while (late := missing()) and not timer.done():
                 self._heed_stop()
                 self.changed.clear()
-                woken = asyncio.ensure_future(self.changed.wait())
-                await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)
-                woken.cancel()
+                await self.changed.wait()
             self._heed_stop()
             return late
         finally:

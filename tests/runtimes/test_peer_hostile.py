@@ -175,7 +175,7 @@ GOOD = [
 
 
 @settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 @given(st.data())
 def test_no_frame_whatsoever_raises(data: st.DataObject) -> None:
