@@ -34,7 +34,7 @@ def sixteen(**changes: Any) -> dict[str, Any]:
                 ],
             },
             "model": {"name": "lenet5"},
-            "train": {"steps": 5, "lr": 0.05},
+            "train": {"steps": 10, "lr": 0.1, "common_start": True},
             "algorithm": [{"name": "facade", "degree": 4, "warmup": 3}],
             "evaluate": {"every": 10, "samples": 500},
             **changes,
@@ -51,8 +51,9 @@ def test_sixteen_peers_are_the_run_that_was_simulated(coterie, here):
     assert coterie("run", file, "--out", "sim").code == 0
     wanted, got = summary(here / "sim"), summary(here / "out")
     assert got["bytes_per_node"] == wanted["bytes_per_node"] and got["missing"] == []
+    assert wanted["accuracy_all"] > 50
     for cluster, accuracy in wanted["accuracy"].items():
-        assert got["accuracy"][cluster] == pytest.approx(accuracy, abs=1.0)  # float32 rounding
+        assert got["accuracy"][cluster] == pytest.approx(accuracy, abs=3.0)  # float32
     assert lines(here / "out", "choice")[0] == lines(here / "sim", "choice")[0]
 
 
