@@ -24,7 +24,7 @@ from pydantic import (
 
 from coterie.changes import apply_change
 from coterie.errors import InputError, unknown
-from coterie.tables import PeerTable, Runtime, Section, check_ids, without_peers
+from coterie.tables import PeerTable, Runtime, Section, Tracking, check_ids, without_peers
 
 
 def import_path(value: Any) -> Any:
@@ -184,6 +184,7 @@ class Evaluate(Section):
 
     every: int = Field(default=10, ge=1)  # rounds
     samples: int = Field(default=0, ge=0)  # test samples of a cluster; 0: all
+    target: float = Field(default=0.0, ge=0, le=100)  # accuracy of all, percent: how many rounds
     unseen_clients: float = Field(default=0.0, ge=0, lt=1)  # share of nodes kept from training
     heads: bool = False  # record the train loss of every head, by cluster
     alpha: float = Field(default=2 / 3, ge=0, le=1)  # of fair accuracy
@@ -203,6 +204,7 @@ class Config(Section):
     )
     evaluate: Evaluate = Evaluate()
     runtime: Runtime = Runtime()
+    tracking: Tracking = Tracking()
     peers: Annotated[list[PeerTable], AfterValidator(check_ids)] = Field(default=[])
 
     if TYPE_CHECKING:  # tables may be given as plain dicts

@@ -25,6 +25,7 @@ from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import overall, records
+from coterie.metrics.target import rounds_to_target
 from coterie.personal import write_models
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
@@ -55,7 +56,7 @@ class Part:
     """One algorithm on one stack."""
 
     name: str  # of its files
-    label: str
+    label: str  # of the replicas that have none of their own
     algorithm_name: str
     oracle: bool
     algorithm: Algorithm
@@ -66,19 +67,6 @@ class Part:
     abandoned: tuple[tuple[Metrics, ...], ...] = ()  # per replica, starts that did not settle
     newcomers: Nodes | None = None  # nodes that do not train
     newcomer_clusters: tuple[tuple[str, ...], ...] = ()  # as `clusters`
-
-    def plan(self) -> str:
-        """What is stacked, and about how much memory that takes."""
-        replicas, rows = len(self.replicas), len(self.nodes)
-        stack = (
-            f"{replicas} x {self.nodes.n} nodes = {rows} rows" if replicas > 1 else f"{rows} nodes"
-        )
-        if isinstance(self.algorithm, Federated):
-            cohort = replicas * self.algorithm.cohort().size(self.nodes.n)
-            stack += f", of which {cohort} train in a round" * (cohort < rows)
-            rows = cohort
-        size = self.nodes.population.engine.memory(rows) / 2**30
-        return f"plan: {self.name}: {stack}, about {max(size, 0.01):.2f} GiB"
 
 
 class PartRun:
@@ -190,7 +178,8 @@ class PartRun:
         self.simulation.save(self._file("safetensors"), note)
 
     def _where(self, replica: Replica) -> dict[str, Any]:
-        return {"label": self.part.label, "scenario": replica.scenario, "seed": replica.seed}
+        label = replica.label or self.part.label
+        return {"label": label, "scenario": replica.scenario, "seed": replica.seed}
 
     def _population(self) -> list[Metrics]:
         return [
@@ -317,6 +306,7 @@ class PartRun:
             **metrics,
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
+            "rounds_to_target": self._reached(number),
             **self._settlement(number, done, history),
             "models": alive(self.simulation.lineage(), number),
             "restarts": len(abandoned),
@@ -333,6 +323,13 @@ class PartRun:
             return None
         return float(self.simulation.exchange.server_sent[number])
 
+    def _reached(self, number: int) -> int | None:
+        """After how many rounds the accuracy was there that was asked for."""
+        mine, target = self._where(self.part.replicas[number]), self.config.evaluate.target
+        tests = self.journal.read("overall") if target else []
+        seen = ((r["round"], r["accuracy"]) for r in tests if mine.items() <= r.items())
+        return rounds_to_target(target, seen)
+
     def _settlement(self, number: int, done: int, history: list[Metrics]) -> Metrics:
         """Whether and when the choices settled, and how well they match the clusters."""
         mine = self._where(self.part.replicas[number])
@@ -347,7 +344,8 @@ class PartRun:
     def _model_file(self, key: int) -> Path:
         replica, n = self.part.replicas[key // self.part.nodes.n], self.part.nodes.n
         scenario = replica.scenario.replace(":", "-")
-        folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
+        label = replica.label or self.part.label
+        folder = self.out / "models" / label / scenario / f"seed-{replica.seed}"
         return folder / f"node-{key % n}.safetensors"
 
 

@@ -1,13 +1,16 @@
 """Data sets, the shifts that make clusters differ, and partitions among nodes."""
 
+from coterie.data import celeba as celeba
 from coterie.data import cifar10 as cifar10
 from coterie.data import digits as digits
 from coterie.data import edges as edges
+from coterie.data import femnist as femnist
 from coterie.data import flickr_mammals as flickr_mammals
 from coterie.data import imagenette as imagenette
 from coterie.data import images as images
 from coterie.data import mnist as mnist
 from coterie.data import npz as npz
+from coterie.data import shakespeare as shakespeare
 from coterie.data import synthetic as synthetic
 from coterie.data import table as table
 from coterie.data import union as union

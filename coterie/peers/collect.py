@@ -18,6 +18,7 @@ from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate
 from coterie.metrics.records import records
+from coterie.metrics.target import rounds_to_target
 from coterie.peers.choose import SERVER
 from coterie.peers.diary import NAME
 from coterie.report.summarize import aggregate
@@ -125,6 +126,10 @@ class Collection:
                 **metrics,
                 "bytes_per_node": float(np.mean([_sent(story) for story in there])),
                 "server_bytes": _server_bytes(self.servers),
+                "rounds_to_target": rounds_to_target(
+                    self.config.evaluate.target,
+                    ((done, m["accuracy_all"]) for (done, _), m in self.metrics.items()),
+                ),
                 **settlement.verdict(
                     [r["choice"] for r in choices],
                     [r["round"] for r in choices],

@@ -17,6 +17,7 @@ PLAIN = (
     "accuracy_all",
     "mse_all",
     "worst_node",
+    "best_node",
     "worst_tenth",
     "accuracy_variance",
     "jain_index",
@@ -27,6 +28,7 @@ PLAIN = (
     "fair_accuracy",
     "bytes_per_node",
     "server_bytes",
+    "rounds_to_target",
     "settled",
     "first_settled_round",
     "adjusted_rand_index",
@@ -56,6 +58,7 @@ class Metrics(BaseModel):
     accuracy_all: float | None = None
     mse_all: float | None = None
     worst_node: float | None = None
+    best_node: float | None = None
     worst_cluster: str | None = None
     worst_cluster_accuracy: float | None = None
     gap: float | None = None
@@ -94,6 +97,7 @@ class Result(Metrics):
     metric: Literal["accuracy", "mse"]
     bytes_per_node: float | None = None
     server_bytes: float | None = None
+    rounds_to_target: int | None = None  # null: never, or none was set
     settled: bool | None = None
     first_settled_round: int | None = None
     adjusted_rand_index: float | None = None

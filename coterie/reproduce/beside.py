@@ -110,11 +110,17 @@ def keys_of(made: Sequence[Row], clusters: Sequence[str] = ()) -> list[str]:
     names = [*(c for c in clusters if c in there), *(c for c in there if c not in clusters)]
     metric = results[0]["metric"] if results else "accuracy"
     fair = ["demographic_parity", "equalized_odds", "fair_accuracy"]
-    ends = fair if metric == "accuracy" else []
+    timed = any(result.get("rounds_to_target") for result in results)
+    ends = [*(fair if metric == "accuracy" else []), *(["rounds_to_target"] if timed else [])]
     return [*(f"{metric}:{name}" for name in names), f"{metric}_all", *ends]
 
 
+NODES = ("worst_node", "worst_tenth", "best_node")
 SHORT = {
+    "worst_node": "worst node %",
+    "best_node": "best node %",
+    "models": "models",
+    "adjusted_rand_index": "ARI",
     "demographic_parity": "DP",
     "equalized_odds": "EO",
     "equalized_odds_tpr": "EO (TPR)",
@@ -123,6 +129,7 @@ SHORT = {
     "bytes_per_node": "sent/node",
     "accuracy_all": "all %",
     "mse_all": "all MSE",
+    "rounds_to_target": "rounds",
 }
 
 
@@ -134,7 +141,9 @@ def title(key: str) -> str:
 
 def digits(key: str) -> int:
     """How many decimals a key is written with: percents have two, fractions four."""
-    percent = key.startswith(("accuracy", "fair_accuracy")) or key in ("worst_node", "worst_tenth")
+    if key in ("models", "rounds_to_target"):
+        return 1
+    percent = key.startswith(("accuracy", "fair_accuracy")) or key in NODES
     return 2 if percent else 4
 
 

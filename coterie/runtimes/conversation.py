@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 Post = Callable[[int, bytes], None]  # to whom, and the frame
 DATA = ("send", "offer", "ask", "seal")  # kinds that are the algorithm's traffic
 SHARING = SUPERSTEPS - 1  # in which a server's state goes to its clients; no training traffic
+GREETINGS = ("hello", "welcome")
 CHATTY = 20  # rejected frames of one peer that are all logged; after these, ever fewer
-ROUNDS = 8  # that a hello names at most
+ROUNDS = 8  # that a welcome names at most
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Conversation:
         self.leaving = False
         self.life = 1  # a number that tells this process from earlier ones of the same peer
         self.rounds: tuple[int, ...] = ()  # that can be resumed here
-        self.theirs: dict[int, tuple[int, ...]] = {}  # that can be resumed by who said hello
+        self.theirs: dict[int, tuple[int, ...]] = {}  # by those who start too
         self.saying: Saying | None = None
         self.offers: dict[Place, Offer] = {}
         self.sent: Counter[str] = Counter()  # bytes by kind
@@ -92,6 +93,7 @@ class Conversation:
             "ask": self._take_ask,
             "seal": self._take_seal,
             "hello": self._take_hello,
+            "welcome": self._take_welcome,
             "at": self._take_at,
             "bye": self._take_bye,
             "gone": self._take_answer,
@@ -110,15 +112,13 @@ class Conversation:
         return self.box.place
 
     def await_start(self, rounds: tuple[int, ...]) -> None:
-        """Say hello to everybody, and to whoever comes: these rounds can be resumed here."""
+        """Be ready for others; these rounds can be resumed here."""
         self.rounds = rounds[-ROUNDS:]
         self.box.await_start(self.rounds)
-        self.hello(self.roll.entries)
 
     def hello(self, to: Iterable[int]) -> None:
-        """Say that this peer is here, and which rounds it can resume."""
-        rounds = torch.tensor(self.rounds, dtype=torch.int64)
-        self._tell("hello", to, {"life": torch.tensor([self.life]), "rounds": rounds})
+        """Say that this peer is here; whoever hears it says welcome."""
+        self._tell("hello", to, {"life": torch.tensor([self.life])})
 
     def begin(self, t: int) -> None:
         """Begin the run at round t, together with all who said hello."""
@@ -205,6 +205,8 @@ class Conversation:
         """Take a frame that a peer proved to have sent; what is no good is dropped and counted."""
         try:
             header = self._checked(sender, data)
+            if not self.roll.entries[sender].heard and header.kind not in GREETINGS:
+                raise Late  # it was under way before this process started
             self._takes[header.kind](header, data)
         except Late:
             self.late += 1
@@ -259,7 +261,7 @@ class Conversation:
 
     def _release(self) -> None:
         """Drop offers that nobody will ask for any more."""
-        oldest = (self.place[0] - self.bounds.window, 0)
+        oldest = (self.place[0] - self.bounds.window - 1, 0)  # where the slowest may be
         for place in [p for p in self.offers if p < self.place]:
             if place < oldest or self.roll.passed(place):
                 del self.offers[place]
@@ -280,7 +282,7 @@ class Conversation:
             or not 0 <= header.superstep < SUPERSTEPS
         ):
             raise WireError(f"there is no round {header.round}, superstep {header.superstep}")
-        if header.schema and header.kind not in ("send", "offer", "seal", "hello"):
+        if header.schema and header.kind not in ("send", "offer", "seal", *GREETINGS):
             raise WireError(f"a frame of kind {header.kind!r} has no rows")
         return header
 
@@ -305,14 +307,26 @@ class Conversation:
         self._release()
 
     def _take_hello(self, header: Header, data: bytes) -> None:
-        life, rounds = _greeting(header, data, self.bounds.limits)
-        self.theirs[header.sender] = rounds
-        if not self.roll.greet(header.sender, life):
-            return
-        if self.begun:
-            self.announce([header.sender])
-        else:
+        (life,) = _numbers(header, data, self.bounds.limits, {"life": (1, 1)})["life"]
+        if life == 0:
+            raise WireError("a malformed 'hello'")
+        fresh = self.roll.greet(header.sender, life)
+        lives = torch.tensor([life, int(self.begun)])
+        rounds = torch.tensor(self.rounds, dtype=torch.int64)
+        self._tell("welcome", [header.sender], {"life": lives, "rounds": rounds})
+        if fresh:  # once, or two would greet each other for ever
             self.hello([header.sender])
+
+    def _take_welcome(self, header: Header, data: bytes) -> None:
+        said = _numbers(header, data, self.bounds.limits, {"life": (2, 2), "rounds": (0, ROUNDS)})
+        life, begun = said["life"]
+        if life != self.life:  # an answer to an earlier process
+            raise Late
+        self.roll.welcome(header.sender, bool(begun))
+        if begun:
+            self._moved(header)
+        else:  # it starts together with this peer
+            self.theirs[header.sender] = tuple(sorted(said["rounds"]))
 
     def _take_send(self, header: Header, data: bytes) -> None:
         self._moved(header)
@@ -369,13 +383,14 @@ def _place(header: Header) -> Place:
     return header.round, header.superstep
 
 
-def _greeting(header: Header, data: bytes, limits: wire.Limits) -> tuple[int, tuple[int, ...]]:
-    """What a peer says when it comes: the number of its life, and the rounds it can resume."""
-    shapes = {(name, dtype, len(shape)) for name, dtype, shape in header.schema}
-    if shapes != {("life", "int64", 1), ("rounds", "int64", 1)}:
-        raise WireError("a malformed hello")
-    rows = wire.decode(data, limits).rows
-    life, rounds = rows["life"].tolist(), rows["rounds"].tolist()
-    if len(life) != 1 or life[0] == 0 or len(rounds) > ROUNDS:
-        raise WireError("a malformed hello")
-    return int(life[0]), tuple(sorted(rounds))
+def _numbers(
+    header: Header, data: bytes, limits: wire.Limits, sizes: dict[str, tuple[int, int]]
+) -> dict[str, list[int]]:
+    """The numbers in a control frame: these names, each with so many, at least and at most."""
+    found = {name: (dtype, len(shape)) for name, dtype, shape in header.schema}
+    if found != dict.fromkeys(sizes, ("int64", 1)):
+        raise WireError(f"a malformed {header.kind!r}")
+    for name, _, (count,) in header.schema:
+        if not sizes[name][0] <= count <= sizes[name][1]:
+            raise WireError(f"a malformed {header.kind!r}")
+    return {name: row.tolist() for name, row in wire.decode(data, limits).rows.items()}

@@ -89,7 +89,7 @@ class Peer:
         self.tick = min(plan.deadline / 4, 5.0)
         others = [peer for peer in plan.peers if peer != self.id]
         self.roll = Roll(others, patience=round(plan.deadline / self.tick) + 1)
-        self.post = Post(link, plan.ahead)
+        self.post = Post(link, plan.ahead, self._fail)
         bounds = Bounds(plan.rounds, plan.window, plan.ahead, plan.limits)
         self.role = role_of(algorithm, nodes)
         self.pace = Pace(self.roll, plan.rounds, plan.window, self.role.leader)
@@ -100,6 +100,7 @@ class Peer:
         self.worker = ThreadPoolExecutor(1, f"peer {self.id}")
         self.changed = asyncio.Event()
         self.stopping = False
+        self.failure: Exception | None = None
         self.state: Any = None
         self.done = 0  # rounds
         self.before = 0  # bytes sent before the process started
@@ -146,6 +147,7 @@ class Peer:
 
     async def run(self) -> Outcome:
         """All rounds, from the last checkpoint where there is one."""
+        self.talk.await_start(self.shelf.rounds())
         await self.link.open(self._receive)
         beat = asyncio.create_task(self._beat())
         try:
@@ -164,6 +166,7 @@ class Peer:
             await self._gather()
             await self._begin()
             while self.done < self.plan.rounds:
+                await self._follow()
                 await self._round()
             await self._finish()
             await self._linger()
@@ -181,7 +184,7 @@ class Peer:
     async def _gather(self) -> None:
         """Wait until all others are there; where the run has begun, only a moment."""
         self.state = await self._work(self.role.start)
-        self.talk.await_start(self.shelf.rounds())
+        self.talk.hello(self.roll.entries)
         tell("waiting for peers", {"peer": self.id, "peers": len(self.roll.entries)})
         await self._until(self._unheard_unless_begun, self.plan.patience)
         if self.roll.everyone():
@@ -204,8 +207,7 @@ class Peer:
     # rounds
 
     async def _round(self) -> None:
-        """The next round, or a later one where the others have moved on."""
-        await self._follow()
+        """The round at hand, its evaluation and its checkpoint."""
         t = self.done
         self.heard, self.missed = set(), set()
         program = self.role.round(t, self.state)
@@ -363,13 +365,12 @@ class Peer:
     async def _until(self, missing: Callable[[], set[int]], seconds: float) -> set[int]:
         """Until nobody is missing, at most this long; returns who still is."""
         timer = asyncio.ensure_future(self.sleep(seconds))
+        timer.add_done_callback(lambda over: self.changed.set())
         try:
             while (late := missing()) and not timer.done():
                 self._heed_stop()
                 self.changed.clear()
-                woken = asyncio.ensure_future(self.changed.wait())
-                await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)
-                woken.cancel()
+                await self.changed.wait()
             self._heed_stop()
             return late
         finally:
@@ -379,7 +380,13 @@ class Peer:
         """Do something slow in the worker's thread."""
         return await asyncio.get_running_loop().run_in_executor(self.worker, task)
 
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self.changed.set()
+
     def _heed_stop(self) -> None:
+        if self.failure is not None:
+            raise self.failure
         if self.stopping:
             raise Stopped
 
@@ -392,8 +399,7 @@ class Peer:
         while True:
             await self.sleep(self.tick)
             self.roll.tick()
+            self.talk.hello(self.roll.unheard())
             if self.talk.begun:
                 self.talk.announce(self.roll.expected())
-            else:
-                self.talk.hello(self.roll.expected())
             self.changed.set()

@@ -32,6 +32,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "mse": (dict, type(None)),
     "mse_all": (*NUMBER, type(None)),
     "worst_node": NUMBER,
+    "best_node": NUMBER,
     "worst_cluster": (str, type(None)),
     "worst_cluster_accuracy": (*NUMBER, type(None)),
     "gap": NUMBER,
@@ -48,6 +49,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "fair_accuracy": (*NUMBER, type(None)),
     "bytes_per_node": NUMBER,
     "server_bytes": (*NUMBER, type(None)),
+    "rounds_to_target": (int, type(None)),
     "settled": (bool, type(None)),
     "first_settled_round": (int, type(None)),
     "adjusted_rand_index": (*NUMBER, type(None)),
@@ -105,6 +107,13 @@ def of(made, label):
 
 def test_the_summary_is_what_run_returns(made):
     assert made.returned == json.loads((made.folder / "summary.json").read_text())
+
+
+def test_the_summary_says_when_an_accuracy_was_reached(tmp_path):
+    changes = {"experiment__rounds": 3, "evaluate__every": 1}
+    first = alone(tmp_path / "all", **changes, evaluate__target=0.001)
+    assert first["rounds_to_target"] in (1, 2, 3)
+    assert alone(tmp_path / "none", **changes)["rounds_to_target"] is None
 
 
 def test_there_is_one_result_for_each_label_scenario_and_seed(made):
@@ -383,5 +392,6 @@ def test_too_few_nodes_to_keep_some_from_training_are_refused(tmp_path):
 def test_fairness_between_nodes_is_measured(made):
     for result in made.results:
         assert result["worst_node"] <= result["worst_tenth"] <= result["accuracy_all"]
+        assert result["accuracy_all"] <= result["best_node"]
         assert result["accuracy_variance"] >= 0
         assert 1 / result["nodes"] <= result["jain_index"] <= 1 + 1e-9
