@@ -114,7 +114,8 @@ def _echo(message: Message, nodes: Nodes) -> Inbox:
 
 def told(shown: Preview, me: int) -> Iterator[str]:
     """The preview in lines for people."""
-    yield f"round {shown.round + 1} of peer {me}, exactly what would leave this machine:"
+    who = "the server" if me == SERVER else f"peer {me}"
+    yield f"round {shown.round + 1} of {who}, exactly what would leave this machine:"
     for frame in shown.frames:
         names = _names(frame)
         yield f"  superstep {frame.superstep}: {names}, {frame.size} bytes a copy, {_to(frame)}"
@@ -122,13 +123,18 @@ def told(shown: Preview, me: int) -> Iterator[str]:
         yield "  nothing"
     peers = len({peer for frame in shown.frames for peer in frame.to})
     messages = sum(len(frame.to) for frame in shown.frames)
-    yield f"{messages} messages and {shown.total} bytes a round, to {peers} peers"
+    counts = _counted(messages, "message"), _counted(peers, "peer")
+    yield f"{counts[0]} and {shown.total} bytes a round, to {counts[1]}"
     for frame in shown.shared:
         yield f"at an evaluation: {_names(frame)}, {frame.size} bytes a copy, {_to(frame)}"
     yield (
         f"beside these, {shown.step_size} bytes to each peer now and then: the round and superstep "
         "of this one, and at the start which rounds it can resume"
     )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _names(frame: Leaving) -> str:

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coterie.errors import InputError
+from coterie.errors import InputError, at
 from coterie.links.link import Link
 from coterie.peers import standing
 from coterie.peers.choose import SERVER
 from coterie.peers.collect import read_story, write_summary
 from coterie.peers.diary import Diary
-from coterie.peers.endpoint import endpoint
+from coterie.peers.endpoint import endpoint, split
 from coterie.peers.home import unwritable
 from coterie.peers.member import Member
 from coterie.peers.standing import Standing
@@ -104,6 +104,8 @@ class Session:
         if not address:
             yield
             return
+        with at("runtime.metrics"):
+            split(address)
         async with endpoint(address, lambda: standing.to_metrics(self.standing())) as bound:
             self.say(f"metrics: http://{bound}/metrics")
             tell("metrics", {"address": bound})
