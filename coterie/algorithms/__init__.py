@@ -8,6 +8,7 @@ from coterie.algorithms.epidemic import EpidemicLearning
 from coterie.algorithms.facade import Facade
 from coterie.algorithms.fedavg import FedAvg
 from coterie.algorithms.fedavg_p2p import FedAvgP2P
+from coterie.algorithms.fedcg import FedCG
 from coterie.algorithms.fedopt import FedOpt
 from coterie.algorithms.fedprox import FedProx
 from coterie.algorithms.fedrep import FedRep
@@ -36,6 +37,7 @@ __all__ = [
     "Facade",
     "FedAvg",
     "FedAvgP2P",
+    "FedCG",
     "FedOpt",
     "FedProx",
     "FedRep",

@@ -1,6 +1,6 @@
 """Models; each names its head."""
 
-from coterie.models import autoencoder, convolutional, dense, leaf, resnet8
+from coterie.models import autoencoder, convolutional, dense, fedcg, leaf, resnet8
 from coterie.models.registry import Model, Shape, models, named_head
 from coterie.models.user import build_model, check_model
 
@@ -12,6 +12,7 @@ __all__ = [
     "check_model",
     "convolutional",
     "dense",
+    "fedcg",
     "leaf",
     "models",
     "named_head",

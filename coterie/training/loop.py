@@ -115,7 +115,7 @@ class LoopEngine(Engine):
         for step in range(steps):
             now = slice(step * batch, (step + 1) * batch)
             x, y = inputs[now], targets[now]
-            loss = self.task.objective.losses(module(x), x, y).mean()
+            loss = self.task.loss(module(x), x, y)
             gradients = torch.autograd.grad(
                 loss, list(leaves.values()), allow_unused=True, materialize_grads=True
             )

@@ -51,6 +51,13 @@ class Task:
                 layer.num_batches_tracked = None  # no column, and no state outside the rows
         return module
 
+    def loss(self, outputs: Tensor | tuple[Tensor, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        """The mean loss of a batch; a module that trains may add losses of its own: [B]."""
+        if isinstance(outputs, tuple):
+            outputs, own = outputs
+            return self.objective.losses(outputs, x, y).mean() + own.mean()
+        return self.objective.losses(outputs, x, y).mean()
+
     def batch_loss(self, module: nn.Module) -> Callable[..., tuple[Tensor, Named]]:
         """f(trained, rest, inputs, targets) -> mean loss of the batch, and the new buffers."""
         buffers = [c.name for c in self.layout.columns if not c.trained]
@@ -58,7 +65,7 @@ class Task:
         def loss(trained: Named, rest: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
             fresh = {k: v.clone() if k in buffers else v for k, v in rest.items()}
             outputs = functional_call(module, {**trained, **fresh}, (x,))
-            value = self.objective.losses(outputs, x, y).mean()
+            value = self.loss(outputs, x, y)
             return value, {name: fresh[name] for name in buffers}
 
         return loss
