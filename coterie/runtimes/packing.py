@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -25,6 +27,21 @@ from coterie.links import wire
 from coterie.links.wire import Schema, WireError
 from coterie.runtimes.lockstep import merge
 from coterie.runtimes.roll import Place
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a program yielded, and the frame that carries its rows."""
+
+    message: Message
+    frame: bytes | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a program returned."""
+
+    value: Any
 
 
 def pack(message: Message, nodes: Nodes, run: bytes, place: Place) -> bytes | None:

@@ -13,20 +13,19 @@ import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.core.algorithm import Algorithm, Program
 from coterie.core.engine import Scores
-from coterie.core.messages import Inbox, Message
+from coterie.core.messages import Inbox
 from coterie.core.nodes import Nodes
 from coterie.links import wire
 from coterie.links.link import Link
 from coterie.runtimes.conversation import DATA, SHARING, Bounds, Conversation
 from coterie.runtimes.logs import tell
 from coterie.runtimes.pace import Pace
-from coterie.runtimes.packing import pack, unpack
+from coterie.runtimes.packing import Result, Said, pack, unpack
 from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
@@ -44,21 +43,6 @@ CLOSING = 10.0  # seconds to hand over the last frames
 
 class Stopped(Exception):
     """The peer was asked to stop."""
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a program yielded, and the frame that carries its rows."""
-
-    message: Message
-    frame: bytes | None
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a program returned."""
-
-    value: Any
 
 
 class Peer:
