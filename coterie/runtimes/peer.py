@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.core.algorithm import Algorithm, Program
 from coterie.core.engine import Scores
-from coterie.core.messages import Inbox
+from coterie.core.messages import Inbox, Message
 from coterie.core.nodes import Nodes
 from coterie.links import wire
 from coterie.links.link import Link
