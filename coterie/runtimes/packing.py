@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from coterie.core.algorithm import Program
 from coterie.core.messages import (
     Fetch,
     Heard,
@@ -25,6 +28,32 @@ from coterie.links import wire
 from coterie.links.wire import Schema, WireError
 from coterie.runtimes.lockstep import merge
 from coterie.runtimes.roll import Place
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a program yielded, and the frame that carries its rows; None: none, or sealed ones."""
+
+    message: Message
+    frame: bytes | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a program returned."""
+
+    value: Any
+
+
+def advance(
+    program: Program, inbox: Inbox | None, nodes: Nodes, run: bytes, place: Place
+) -> Said | Result:
+    """The next message of a program, packed, or what it returns."""
+    try:
+        message = next(program) if inbox is None else program.send(inbox)
+    except StopIteration as stop:
+        return Result(stop.value)
+    return Said(message, None if message.sealed else pack(message, nodes, run, place))
 
 
 def pack(message: Message, nodes: Nodes, run: bytes, place: Place) -> bytes | None:
