@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from coterie.core.algorithm import Program
 from coterie.core.messages import (
     Fetch,
     Heard,
@@ -31,7 +32,7 @@ from coterie.runtimes.roll import Place
 
 @dataclass(frozen=True)
 class Said:
-    """What a program yielded, and the frame that carries its rows."""
+    """What a program yielded, and the frame that carries its rows; None: none, or sealed ones."""
 
     message: Message
     frame: bytes | None
@@ -42,6 +43,17 @@ class Result:
     """What a program returned."""
 
     value: Any
+
+
+def advance(
+    program: Program, inbox: Inbox | None, nodes: Nodes, run: bytes, place: Place
+) -> Said | Result:
+    """The next message of a program, packed, or what it returns."""
+    try:
+        message = next(program) if inbox is None else program.send(inbox)
+    except StopIteration as stop:
+        return Result(stop.value)
+    return Said(message, None if message.sealed else pack(message, nodes, run, place))
 
 
 def pack(message: Message, nodes: Nodes, run: bytes, place: Place) -> bytes | None:

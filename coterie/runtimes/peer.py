@@ -25,11 +25,11 @@ from coterie.links.link import Link
 from coterie.runtimes.conversation import DATA, SHARING, Bounds, Conversation
 from coterie.runtimes.logs import tell
 from coterie.runtimes.pace import Pace
-from coterie.runtimes.packing import Result, Said, pack, unpack
+from coterie.runtimes.packing import Result, advance, unpack
 from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
-from coterie.runtimes.roll import Place, Roll
+from coterie.runtimes.roll import Roll
 from coterie.runtimes.seals import Seals
 from coterie.runtimes.shelf import Moment, Shelf
 
@@ -231,22 +231,15 @@ class Peer:
         """Run a program to the end, superstep by superstep; returns what it returns."""
         inbox: Inbox | None = None
         for step in itertools.count(first):
-            said = await self._work(partial(self._advance, program, inbox, (t, step)))
+            said = await self._work(
+                partial(advance, program, inbox, self.nodes, self.plan.run, (t, step))
+            )
             if isinstance(said, Result):
                 return said.value
             if step:
                 self.talk.enter((t, step))
             self.talk.say(said.message, said.frame)
             inbox = await self._inbox(said.message)
-
-    def _advance(self, program: Program, inbox: Inbox | None, place: Place) -> Said | Result:
-        """The next message of a program, packed; in the worker's thread."""
-        try:
-            message = next(program) if inbox is None else program.send(inbox)
-        except StopIteration as stop:
-            return Result(stop.value)
-        sealed = message.sealed
-        return Said(message, None if sealed else pack(message, self.nodes, self.plan.run, place))
 
     async def _inbox(self, message: Message) -> Inbox:
         """What came in this superstep until nobody was missing, or until the deadline."""
