@@ -236,8 +236,11 @@ MODELS = {
 }
 
 
-def ten_steps(model: str, path: str, device: str, t: int = 0) -> Tensor:
-    """The change of 4 rows in round t, 10 steps in float32; earlier rounds are played before."""
+def ten_steps(model: str, path: str, device: str, t: int = 0, rows: int = 4) -> Tensor:
+    """The change of 4 rows in round t, 10 steps in float32; earlier rounds are played before.
+
+    Other numbers of rows are some of 16, so that a GPU pads them.
+    """
     torch.manual_seed(0)
     build, objective = MODELS[model]
     images = torch.randint(0, 256, (400, *SHAPE.sample), dtype=torch.uint8)
@@ -251,16 +254,18 @@ def ten_steps(model: str, path: str, device: str, t: int = 0) -> Tensor:
         torch.float32,
     )
     engine = make_engine(build, SHAPE.sample, settings, path=path)
-    start = torch.arange(4, device=device) * 100
+    count = 4 if rows == 4 else 16
+    start = torch.arange(count, device=device) * (400 // count)
     owned = Samples(
         pool.to(settings.device, settings.dtype),
         torch.arange(400, device=device),
         start,
-        torch.full_like(start, 100),
+        torch.full_like(start, 400 // count),
     )
-    population = Population(4, (1,), engine, LocalWork(8, 10, None, 0.01))
-    rates = torch.full((4,), 0.01)
-    nodes = Nodes(population, torch.arange(4), owned, owned, owned, rates)
+    population = Population(count, (1,), engine, LocalWork(8, 10, None, 0.01))
+    rates = torch.full((count,), 0.01)
+    nodes = Nodes(population, torch.arange(count), owned, owned, owned, rates)
+    nodes = nodes if rows == count else nodes[torch.arange(rows)]
     before = nodes.initial_params()
     for earlier in range(t):  # makes and replays the graph, and must leave nothing behind
         nodes.train(before, earlier)
@@ -309,6 +314,11 @@ def check_paths(report: Tally) -> None:
         for path in ("stacked", "fused"):
             value = error(ten_steps(model, path, "cuda"), cpu)
             report(f"10 steps of {model}: {path} against CPU", value, 1e-2)
+    for path in ("stacked", "fused"):
+        value = error(
+            ten_steps("cnn", path, "cuda", rows=9), ten_steps("cnn", "loop", "cpu", rows=9).double()
+        )
+        report(f"10 steps of 9 rows that are padded: {path} against CPU", value, 1e-2)
     network.STEP_INSIDE = True
     value = error(ten_steps("cnn", "fused", "cuda"), ten_steps("cnn", "loop", "cpu").double())
     report("10 steps of cnn, taken inside the weight gradient", value, 1e-2)

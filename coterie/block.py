@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from coterie.config import AlgorithmTable, Config, Train
 from coterie.core.algorithm import algorithms
 from coterie.core.newcomers import apart
 from coterie.core.nodes import LocalWork, Nodes, Population
-from coterie.core.samples import Samples
+from coterie.core.samples import Pool, Samples
 from coterie.data.holdings import Cluster, Holdings, Replica
 from coterie.data.unseen import unseen
 from coterie.errors import InputError, at
@@ -29,6 +29,7 @@ class Stack:
     holdings: Holdings  # of all nodes, or of those from `first` on
     first: int = 0
     unseen: Tensor | None = None  # [replicas * n] bool: nodes that do not train
+    lr: Tensor | None = None  # [replicas * n] learning rates; None: that of [train]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Setup:
     clusters: tuple[Cluster, ...]
     stacks: tuple[Stack, ...]
     device: torch.device
+    moved: dict[tuple[int, torch.dtype], Pool] = field(default_factory=dict)  # on the device
 
     def parity_reason(self, replica: Replica) -> str | None:
         """Why predictions of different clusters cannot be compared, where they cannot."""
@@ -87,14 +89,15 @@ def make_nodes(setup: Setup, stack: Stack, table: AlgorithmTable) -> Nodes:
     seeds = tuple(replica.seed for replica in stack.replicas)
     held = stack.holdings
     count = len(held.cluster)
-    samples = _on_device([held.train, held.valid, held.test], settings)
+    samples = _on_device(setup, [held.train, held.valid, held.test], settings)
+    rates = torch.full((count,), train.lr, dtype=torch.float64) if stack.lr is None else stack.lr
     return Nodes(
         population=Population(stack.n, seeds, engine, work, train.common_start),
         key=torch.arange(stack.first, stack.first + count),
         train_data=samples[0],
         valid_data=samples[1],
         test_data=samples[2],
-        lr=torch.full((count,), train.lr, dtype=settings.dtype),
+        lr=rates.to(settings.dtype),
         clusters=held.cluster.to(settings.device) if algorithms[table.name].oracle else None,
     )
 
@@ -155,13 +158,16 @@ def _shape(setup: Setup) -> Shape:
     return Shape(tuple(setup.dataset.train.inputs.shape[1:]), outputs)
 
 
-def _on_device(samples: list[Samples], settings: TrainingSettings) -> list[Samples]:
-    """The samples on the engine's device; pools that are shared stay shared."""
-    pools = {id(s.pool): s.pool.to(settings.device, settings.dtype) for s in samples}
+def _on_device(setup: Setup, samples: list[Samples], settings: TrainingSettings) -> list[Samples]:
+    """The samples on the engine's device; pools are moved once and shared by all parts."""
+    for pool in {id(s.pool): s.pool for s in samples}.values():
+        key = (id(pool), settings.dtype)
+        if key not in setup.moved:
+            setup.moved[key] = pool.to(settings.device, settings.dtype)
     return [
         replace(
             s,
-            pool=pools[id(s.pool)],
+            pool=setup.moved[id(s.pool), settings.dtype],
             index=s.index.to(settings.device),
             start=s.start.to(settings.device),
             count=s.count.to(settings.device),

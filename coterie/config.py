@@ -24,7 +24,7 @@ from pydantic import (
 
 from coterie.changes import apply_change
 from coterie.errors import InputError, unknown
-from coterie.tables import PeerTable, Runtime, Section, check_ids, without_peers
+from coterie.tables import PeerTable, Runtime, Section, Tracking, check_ids, without_peers
 
 
 def import_path(value: Any) -> Any:
@@ -204,6 +204,7 @@ class Config(Section):
     )
     evaluate: Evaluate = Evaluate()
     runtime: Runtime = Runtime()
+    tracking: Tracking = Tracking()
     peers: Annotated[list[PeerTable], AfterValidator(check_ids)] = Field(default=[])
 
     if TYPE_CHECKING:  # tables may be given as plain dicts

@@ -22,6 +22,7 @@ def family_records(lineage: Lineage | None, done: int, where: Sequence[Record]) 
     """The models that a round brought forth, and who trained how many; `where`: by replica."""
     if lineage is None:
         return
+    lineage = lineage.cpu()
     for replica, place in enumerate(where):
         count = int(lineage.count[replica])
         trained = lineage.trained[replica].tolist()

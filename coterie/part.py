@@ -56,7 +56,7 @@ class Part:
     """One algorithm on one stack."""
 
     name: str  # of its files
-    label: str
+    label: str  # of the replicas that have none of their own
     algorithm_name: str
     oracle: bool
     algorithm: Algorithm
@@ -67,19 +67,6 @@ class Part:
     abandoned: tuple[tuple[Metrics, ...], ...] = ()  # per replica, starts that did not settle
     newcomers: Nodes | None = None  # nodes that do not train
     newcomer_clusters: tuple[tuple[str, ...], ...] = ()  # as `clusters`
-
-    def plan(self) -> str:
-        """What is stacked, and about how much memory that takes."""
-        replicas, rows = len(self.replicas), len(self.nodes)
-        stack = (
-            f"{replicas} x {self.nodes.n} nodes = {rows} rows" if replicas > 1 else f"{rows} nodes"
-        )
-        if isinstance(self.algorithm, Federated):
-            cohort = replicas * self.algorithm.cohort().size(self.nodes.n)
-            stack += f", of which {cohort} train in a round" * (cohort < rows)
-            rows = cohort
-        size = self.nodes.population.engine.memory(rows) / 2**30
-        return f"plan: {self.name}: {stack}, about {max(size, 0.01):.2f} GiB"
 
 
 class PartRun:
@@ -191,7 +178,8 @@ class PartRun:
         self.simulation.save(self._file("safetensors"), note)
 
     def _where(self, replica: Replica) -> dict[str, Any]:
-        return {"label": self.part.label, "scenario": replica.scenario, "seed": replica.seed}
+        label = replica.label or self.part.label
+        return {"label": label, "scenario": replica.scenario, "seed": replica.seed}
 
     def _population(self) -> list[Metrics]:
         return [
@@ -356,7 +344,8 @@ class PartRun:
     def _model_file(self, key: int) -> Path:
         replica, n = self.part.replicas[key // self.part.nodes.n], self.part.nodes.n
         scenario = replica.scenario.replace(":", "-")
-        folder = self.out / "models" / self.part.label / scenario / f"seed-{replica.seed}"
+        label = replica.label or self.part.label
+        folder = self.out / "models" / label / scenario / f"seed-{replica.seed}"
         return folder / f"node-{key % n}.safetensors"
 
 

@@ -15,6 +15,7 @@ import torch
 
 from coterie.config import Config
 from coterie.core.drawing import Drawing
+from coterie.core.nodes import Nodes
 from coterie.metrics import settlement
 from coterie.part import Metrics, Part, Stopped, Watch, make_simulation, options_of
 from coterie.runtimes.checkpoint import write_atomically
@@ -39,24 +40,31 @@ def screened(config: Config, part: Part, out: Path, watch: Watch) -> Part:
 
 def reseeded(part: Part, abandoned: Abandoned) -> Part:
     """The part with another seed for every replica that abandoned some."""
-    population = part.nodes.population
     seeds = tuple(
         replica.seed + STEP * len(starts)
         for replica, starts in zip(part.replicas, abandoned, strict=True)
     )
-    nodes = replace(part.nodes, population=replace(population, seeds=seeds, drawing=Drawing()))
-    return replace(part, nodes=nodes, abandoned=tuple(tuple(starts) for starts in abandoned))
+    return replace(
+        part,
+        nodes=_with_seeds(part.nodes, seeds),
+        newcomers=None if part.newcomers is None else _with_seeds(part.newcomers, seeds),
+        abandoned=tuple(tuple(starts) for starts in abandoned),
+    )
+
+
+def _with_seeds(nodes: Nodes, seeds: tuple[int, ...]) -> Nodes:
+    return replace(nodes, population=replace(nodes.population, seeds=seeds, drawing=Drawing()))
 
 
 def only(part: Part, replicas: Sequence[int]) -> Part:
-    """Some replicas of a part, as a part of their own."""
+    """Some replicas of a part, as a part of their own, without newcomers."""
     n = part.nodes.n
     rows = torch.cat([torch.arange(n) + r * n for r in replicas])
     seeds = tuple(part.nodes.population.seeds[r] for r in replicas)
-    population = replace(part.nodes.population, seeds=seeds, drawing=Drawing())
     return replace(
         part,
-        nodes=replace(part.nodes[rows], population=population, key=torch.arange(len(rows))),
+        nodes=_with_seeds(replace(part.nodes[rows], key=torch.arange(len(rows))), seeds),
+        newcomers=None,
         replicas=tuple(part.replicas[r] for r in replicas),
         clusters=tuple(part.clusters[r] for r in replicas),
         parity_reasons=tuple(part.parity_reasons[r] for r in replicas),

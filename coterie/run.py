@@ -1,7 +1,8 @@
 """From a configuration to a run folder: data, model, algorithm, runtime, records. Read this first.
 
-A run has one part per algorithm: all its seeds and scenarios stacked as replicas of one block. A
-finished part is never computed again; an unfinished one goes on from its checkpoint.
+A run has one part per algorithm: all its seeds, scenarios and learning rates stacked as replicas of
+one block, or several parts where memory is short (`stacking.py`). A finished part is never computed
+again; an unfinished one goes on from its checkpoint.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 
 import coterie.algorithms  # noqa: F401  (registers the algorithms)
 from coterie import config as configuration
-from coterie import data
+from coterie import data, stacking
 from coterie.block import Setup, Stack, keep_unseen, make_nodes, part_ways
 from coterie.config import AlgorithmTable, ClusterTable, Config
 from coterie.core.algorithm import Algorithm, algorithms
@@ -31,6 +32,7 @@ from coterie.part import Part, PartRun, Stopped, Watch
 from coterie.report.summarize import aggregate
 from coterie.restarts import screened
 from coterie.runtimes.checkpoint import write_atomically
+from coterie.tracking.choose import tracker_of
 from coterie.training import optimizers
 
 
@@ -50,10 +52,15 @@ def run(
     folder = new_folder(config.experiment.name) if out is None else Path(out)
     check_folder(folder, config, resume)
     setup = prepare(config, device)
-    parts = make_parts(setup)
+    parts = make_parts(setup, stacking.read_plan(folder) if resume else None)
+    tracker = tracker_of(config)
     try:
         _open_folder(folder, setup)
-        return _run_parts(setup, parts, folder, watch or Watch())
+        stacking.write_plan(folder, parts)
+        summary = _run_parts(setup, parts, folder, watch or Watch())
+        if tracker:
+            tracker.log(folder)
+        return summary
     except OSError as error:
         raise _unwritable(folder, error) from None
 
@@ -104,7 +111,7 @@ def _unwritable(out: Path, error: OSError) -> InputError:
 def _run_parts(setup: Setup, parts: list[Part], out: Path, watch: Watch) -> dict[str, Any]:
     results: list[dict[str, Any]] = []
     for part in parts:
-        watch.plan(part.plan())
+        watch.plan(stacking.plan_line(part))
     try:
         for part in parts:
             seeded = screened(setup.config, part, out, watch)
@@ -141,6 +148,7 @@ def check_folder(out: Path, config: Config, resume: bool) -> None:
 def _comparable(config: Config) -> dict[str, Any]:
     table = config.model_dump()
     table["experiment"].pop("rounds")
+    table.pop("tracking")  # it changes no number
     return table
 
 
@@ -158,11 +166,13 @@ def _close_folder(
     records = [out / "checkpoints" / f"{part.name}.jsonl" for part in parts]
     lines = [line for p in records if p.exists() for line in p.read_bytes().splitlines()]
     write_atomically(out / "records.jsonl", without_family(out, lines))
+    labels = [setup.config.label(table) for table in setup.config.algorithm]
+    results = sorted(results, key=lambda result: labels.index(result["label"]))
     summary = {
         "name": setup.config.experiment.name,
         "results": results,
         "aggregate": aggregate(results),
-        "order": [setup.config.label(table) for table in setup.config.algorithm],
+        "order": labels,
         "clusters": setup.clusters_by_size(),
     }
     write_atomically(out / "summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
@@ -238,23 +248,44 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def make_parts(setup: Setup) -> list[Part]:
-    """All parts of a run; whatever is wrong with one is found here, before the first round."""
-    return [
-        _make_part(setup, table, number, stack)
-        for table in setup.config.algorithm
-        for number, stack in enumerate(setup.stacks)
-    ]
+def make_parts(setup: Setup, plan: stacking.Plan | None = None) -> list[Part]:
+    """All parts of a run; whatever is wrong with one is found here, before the first round.
+
+    A plan says which replicas go together; without one they do as far as memory allows.
+    """
+    made = [_parts_of(setup, tables, plan) for tables in stacking.alike(setup.config)]
+    return [part for parts in made for part in parts]
 
 
-def _make_part(setup: Setup, table: AlgorithmTable, number: int, stack: Stack) -> Part:
+def _parts_of(setup: Setup, tables: list[AlgorithmTable], plan: stacking.Plan | None) -> list[Part]:
+    """The parts of algorithms that differ in their learning rate alone."""
+    config = setup.config
+    rates = {config.label(table): config.train_of(table).lr for table in tables}
+    parts = []
+    for stack in setup.stacks:
+        wide = stacking.widened(stack, rates)
+        whole = _make_part(setup, tables[0], wide)
+        if plan is None:
+            cut = stacking.shares(whole, stacking.room(setup.device))
+        else:
+            cut = stacking.planned_shares(wide.replicas, plan)
+        if len(cut) == 1:
+            parts.append(whole)
+        else:
+            pieces = [stacking.some(wide, numbers) for numbers in cut]
+            parts += [_make_part(setup, tables[0], piece) for piece in pieces]
+    names = stacking.part_names(config, list(rates), len(parts))
+    return [dataclasses.replace(part, name=n) for part, n in zip(parts, names, strict=True)]
+
+
+def _make_part(setup: Setup, table: AlgorithmTable, stack: Stack) -> Part:
     label = setup.config.label(table)
     algorithm = _algorithm(setup.config, table)
     nodes, newcomers = part_ways(make_nodes(setup, stack, table), stack)
     with _at(f"algorithm.{label}"):
         _check(algorithm, nodes)
     return Part(
-        name=label if len(setup.stacks) == 1 else f"{label}.{number}",
+        name=label,
         label=label,
         algorithm_name=table.name,
         oracle=algorithms[table.name].oracle,

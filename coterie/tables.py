@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -48,6 +49,23 @@ class Runtime(Section):
         return str(value) if type(value) is int else value
 
 
+class Tracking(Section):
+    """Who else is told what a run gave."""
+
+    mlflow: str = ""  # URI of an MLflow store; sqlite: mlflow.db in the current folder; empty: none
+    experiment: str = ""  # its name there; empty: that of the run
+
+    @field_validator("mlflow")
+    @classmethod
+    def _no_secret(cls, value: str) -> str:
+        if urlsplit(value).password:
+            raise ValueError(
+                "a run folder keeps this URI, so the password must not be in it; give it in the "
+                "environment: PGPASSWORD for PostgreSQL, MLFLOW_TRACKING_PASSWORD for a server"
+            )
+        return value
+
+
 class PeerTable(Section):
     """One peer of a real run, as all peers know it."""
 
@@ -86,9 +104,10 @@ OF_PEERS = {  # what only real peers need, left out of a written configuration u
 
 
 def without_peers(table: dict[str, Any], whole: type[BaseModel]) -> dict[str, Any]:
-    """A configuration's table without what it does not say about real peers."""
+    """A configuration's table without what it does not say about real peers and trackers."""
     plain = whole().model_dump(exclude_none=True)
-    shown = {key: value for key, value in table.items() if key != "peers" or value}
+    absent = {key for key in ("peers", "tracking") if table[key] == plain[key]}
+    shown = {key: value for key, value in table.items() if key not in absent}
     for section, keys in OF_PEERS.items():
         left_out = {key for key in keys if table[section].get(key) == plain[section].get(key)}
         shown[section] = {k: v for k, v in table[section].items() if k not in left_out}

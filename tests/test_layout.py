@@ -28,9 +28,10 @@ ALLOWED = {  # a part of the package -> the parts that it may import
     "data": {"data", "core", "errors"},
     "runtimes": {"runtimes", "core", "links", "errors"},
     "report": {"report", "metrics", "errors"},
+    "tracking": {"tracking", "config", "errors"},
     "reproduce": {
         *("reproduce", "report", "metrics", "runtimes", "data", "errors"),
-        *("run", "part", "config", "tables", "changes", "display"),
+        *("run", "part", "stacking", "config", "tables", "changes", "display"),
     },
 }
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "marshal", "shelve", "joblib", "cloudpickle"}

@@ -122,6 +122,16 @@ def test_a_restarted_replica_keeps_its_data_and_clusters():
     assert torch.equal(alone.nodes.initial_params(), same)
 
 
+def test_newcomers_meet_the_restarted_run(tmp_path):
+    table = {"name": "facade", "degree": 2, "warmup": 1, "samples": 4}
+    config = config_of(clusters=(6, 3), algorithm=table, restarts=1, unseen_clients=0.3)
+    (part,) = make_parts(prepare(config, "cpu"))
+    moved = restarts.reseeded(part, [[], [{"seed": 2}]])
+    assert moved.newcomers.population.seeds == (1, 2 + STEP)
+    assert restarts.only(moved, [1]).newcomers is None
+    assert all(result["unseen"] is not None for result in run(config, tmp_path / "run"))
+
+
 def test_a_resumed_run_tries_nothing_again(tmp_path):
     parts: list[str] = []
     watch = Watch(part=lambda name, done, rounds: parts.append(name))

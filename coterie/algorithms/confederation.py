@@ -193,8 +193,8 @@ def _checked_choices(
 ) -> Iterator[tuple[int, bytes, list[int]]]:
     """Sender, id and rows of updates of every choice that holds water, each once."""
     keys, parents, claims = key.tolist(), as_ids(rows["parent"]), as_ids(rows["child"])
-    times, seen = Counter(keys), set()
-    for sender, parent, claim, merged in zip(keys, parents, claims, rows["merged"], strict=True):
+    times, seen, masked = Counter(keys), set(), rows["merged"].cpu()
+    for sender, parent, claim, merged in zip(keys, parents, claims, masked, strict=True):
         first = sender - sender % updates.n
         learners = [first + learner for learner in torch.nonzero(merged).flatten().tolist()]
         members = [updates.place.get((learner, parent), -1) for learner in learners]

@@ -19,17 +19,21 @@ class DPSGD(Algorithm):
 
     graph: str | Mapping[str, Any] = "fixed-regular"  # who is whose neighbor (coterie list graphs)
     all_reduce: bool = False  # average all models once after the last round
+    sealed: bool = False  # secure aggregation: a node learns the sum of what it hears, no model
 
     def start(self, nodes: Nodes) -> State:
         return State(nodes.initial_params())
 
     def round(self, t: int, state: State, nodes: Nodes) -> Program:
         params = nodes.train(state.params, t)
-        inbox = yield Send({"params": params}, along=nodes.graph(self.graph_spec(), t))
+        graph = nodes.graph(self.graph_spec(), t)
+        inbox = yield Send(
+            {"params": params}, along=graph, sealed=self.sealed, metropolis=self.sealed
+        )
         return State(mix(params, inbox, "params", weight=inbox.metropolis))
 
     def finish(self, t: int, state: State, nodes: Nodes) -> Program | None:
-        return average_all(t, state, nodes) if self.all_reduce else None
+        return average_all(t, state, nodes, self.sealed) if self.all_reduce else None
 
     def personal(self, state: State, nodes: Nodes) -> Tensor:
         return state.params

@@ -30,17 +30,19 @@ class EpidemicLearning(Algorithm):
     degree: int = 4  # neighbors a round
     variant: Literal["oracle", "local"] = "oracle"  # a regular graph, or everybody picks its peers
     all_reduce: bool = False  # average all models once after the last round
+    sealed: bool = False  # secure aggregation: a node learns the sum of what it hears, no model
 
     def start(self, nodes: Nodes) -> State:
         return State(nodes.initial_params())
 
     def round(self, t: int, state: State, nodes: Nodes) -> Program:
         params = nodes.train(state.params, t)
-        inbox = yield Send({"params": params}, along=nodes.graph(self.graph_spec(), t))
+        graph = nodes.graph(self.graph_spec(), t)
+        inbox = yield Send({"params": params}, along=graph, sealed=self.sealed)
         return State(mix(params, inbox, "params"))
 
     def finish(self, t: int, state: State, nodes: Nodes) -> Program | None:
-        return average_all(t, state, nodes) if self.all_reduce else None
+        return average_all(t, state, nodes, self.sealed) if self.all_reduce else None
 
     def personal(self, state: State, nodes: Nodes) -> Tensor:
         return state.params

@@ -28,6 +28,7 @@ class FedAvg(Federated):
 
     fraction: float = 1.0  # C, the share of the clients that take part in a round
     clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
+    sealed: bool = False  # secure aggregation: the server learns the sum of updates, none of them
 
     def cohort(self) -> Cohort:
         return Cohort(self.fraction, self.clients)
@@ -36,7 +37,7 @@ class FedAvg(Federated):
         return State(server.initial_params())
 
     def serve(self, t: int, state: State, server: Nodes) -> Program:
-        update = yield from mean_update(self, t, state.params, server)
+        update = yield from mean_update(self, t, state.params, server, self.sealed)
         return State(state.params + update)
 
     def round(self, t: int, state: Nothing, nodes: Nodes) -> Program:
@@ -44,7 +45,8 @@ class FedAvg(Federated):
         clients, start = nodes[inbox.hearers], inbox["params"][inbox.sender]
         update = clients.train(start, t) - start
         rows = by_samples(update, clients)
-        yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
+        up = self.up(t, nodes)
+        yield Send(rows, along=up, sender=inbox.hearers, sealed=self.sealed)
         return state
 
     def deliver(self, server: State, state: Nothing, nodes: Nodes) -> State:
@@ -54,11 +56,13 @@ class FedAvg(Federated):
         return state.params
 
 
-def mean_update(algorithm: Federated, t: int, params: Tensor, server: Nodes) -> Program:
+def mean_update(
+    algorithm: Federated, t: int, params: Tensor, server: Nodes, sealed: bool = False
+) -> Program:
     """Send the model down; the sample-weighted mean of what comes up, zero if nothing does."""
     yield Send({"params": params}, along=algorithm.down(t, server))
     expect = {"update": params, "samples": params[:, 0]}
-    inbox = yield Listen(algorithm.up(t, server), expect)
+    inbox = yield Listen(algorithm.up(t, server), expect, sealed)
     return mean(inbox, "update", otherwise=torch.zeros_like(params), by="samples")
 
 

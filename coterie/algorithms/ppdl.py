@@ -52,11 +52,14 @@ class PPDL(Algorithm):
     q_min: float = 0.07  # what q decays to
     decay: float = 0.0  # the share of q - q_min lost every round; 0: q never changes
     by_samples: bool = True  # models count by their samples; False: all alike
+    sealed: bool = False  # secure aggregation: a node learns the sum of a group, none of its models
 
     def __post_init__(self) -> None:
         for name in ("q", "q_min", "decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} must be from 0 to 1, got {getattr(self, name)}")
+        if self.sealed and (self.smallest or self.group) < 2:
+            raise InputError("the sum of one model is that model: sealed groups start at 2 peers")
 
     def start(self, nodes: Nodes) -> PPDLState:
         check(nodes.n - 1, self.smallest or self.group, self.group)
@@ -79,7 +82,7 @@ class PPDL(Algorithm):
         choice = choose(bandit, groups, nodes.draw("group", t, 1)[:, 0])  # 1 to 3
         asked = groups.of(choice.arm, nodes.ids)
         rows = self.offer(params, nodes)
-        inbox = yield Fetch(rows, asked)  # 4
+        inbox = yield Fetch(rows, asked, self.sealed)  # 4
         params = mixed(params, rows, inbox)
         reward = accuracy_of(nodes.validate(params)).nan_to_num(nan=0.0)  # 5: before training
         met = inbox.count() == (asked >= 0).sum(1)  # a part of a group is another group

@@ -180,6 +180,8 @@ class Federated(Algorithm):
 def server_of(nodes: Nodes) -> Nodes:
     """The block of the servers: one row a replica, without data, its key below all nodes' keys."""
     replicas = len(nodes.population.seeds)
+    lr = nodes.lr.new_full((replicas,), nodes.population.work.lr)
+    lr[nodes.replica] = nodes.lr  # replicas may have rates of their own
 
     def nobody(data: Samples) -> Samples:
         zero = data.start.new_zeros(replicas)
@@ -191,6 +193,6 @@ def server_of(nodes: Nodes) -> Nodes:
         train_data=nobody(nodes.train_data),
         valid_data=nobody(nodes.valid_data),
         test_data=nobody(nodes.test_data),
-        lr=nodes.lr.new_full((replicas,), nodes.population.work.lr),
+        lr=lr,
         clusters=None,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from torch import Tensor
 
@@ -38,3 +38,7 @@ class Lineage:
     followers: Tensor  # [R, M, n] bool: who published it
     popularity: Tensor  # [R, M] float64
     trained: Tensor  # [R, n] how many models each node trained
+
+    def cpu(self) -> Lineage:
+        """The same in the host's memory, in one go."""
+        return Lineage(*(getattr(self, field.name).cpu() for field in fields(self)))

@@ -13,6 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from coterie.core.fixed_point import sum_heard
 from coterie.core.graphs import SERVER, Graph
 from coterie.core.transfer import to_device
 
@@ -29,6 +30,8 @@ class Send:
     rows: Rows  # name -> [r, ...]
     along: Graph
     sender: Tensor | None = None  # [r] the block row that sends row r; None: row r sends row r
+    sealed: bool = False  # receivers learn the sum of what they hear, never a row of it
+    metropolis: bool = False  # sealed rows count by their Metropolis-Hastings weights
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Fetch:
 
     rows: Rows  # name -> [m, ...]
     of: Tensor  # [m, k] ids of the peers each row asks; -1: nobody
+    sealed: bool = False  # who asks learns the sum of the answers, never one of them
 
     @cached_property
     def asked(self) -> Tensor:
@@ -50,6 +54,7 @@ class Listen:
 
     along: Graph
     expect: Rows = field(default_factory=dict)  # name -> [any, ...]
+    sealed: bool = False  # as those who send
 
 
 Message = Send | Fetch | Listen
@@ -67,6 +72,7 @@ class Inbox:
     """What a block heard in one superstep; the order never depends on arrival.
 
     `source[s]` is the node of heard row s; edge e: block row `receiver[e]` heard row `sender[e]`.
+    A sealed inbox gives nothing but sums, in fixed point, and none of fewer than two senders.
     """
 
     def __init__(
@@ -77,9 +83,11 @@ class Inbox:
         size: int,
         n: int,
         weight: Callable[[], Tensor],
+        seal: _Seal | None = None,
     ) -> None:
         self._rows = dict(heard.rows)
         self._weight = weight
+        self._seal = seal
         self._key = heard.key
         self._n = n
         self._sender = sender  # on the CPU; [E], sorted by (receiver, sender)
@@ -89,6 +97,8 @@ class Inbox:
 
     def __getitem__(self, name: str) -> Tensor:
         """The heard rows of a name: [S, ...]."""
+        if self._seal is not None:
+            raise PermissionError(f"{name!r} is sealed: use inbox.sum, mix or mean")
         return self._rows[name]
 
     def __contains__(self, name: str) -> bool:
@@ -124,6 +134,8 @@ class Inbox:
 
         Instead of a name: a tensor [S, ...] that was made of the heard rows.
         """
+        if self._seal is not None:
+            return self._sealed_sum(name, weight)
         rows = self._rows[name] if isinstance(name, str) else name
         slots = self._slots
         often = len(self._sender) > 2 * len(rows)  # a server hears many, but each row is heard once
@@ -135,6 +147,22 @@ class Inbox:
             weight = rows.new_ones(len(self._sender))
         table = torch.where(slots.filled, _pad(weight.to(rows.dtype))[slots.edges], 0)  # [m, D]
         return _sum_slots(rows, slots.heard, table)
+
+    def _sealed_sum(self, name: str | Tensor, weight: Tensor | None) -> Tensor:
+        """The one sum that left the seal: with other weights two sums would give away a row."""
+        assert self._seal is not None
+        if not isinstance(name, str) or weight is not (
+            self.metropolis if self._seal.metropolis else None
+        ):
+            raise PermissionError(
+                "a sealed inbox gives one sum of each name, all rows alike, or by inbox.metropolis "
+                "where Send(metropolis=True) says so"
+            )
+        if self._seal.sums is not None:
+            return self._seal.sums[name]
+        slots = self._slots
+        table = None if weight is None else _pad(weight)[slots.edges]
+        return sum_heard(self._rows[name], slots.heard, slots.filled, table)
 
     def _dense_sum(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         matrix = rows.new_zeros(self._size, len(rows))
@@ -164,6 +192,14 @@ class Inbox:
         table = torch.stack([edges, _pad(self._sender)[edges], filled])
         table = to_device(table, self._device)
         return _Slots(table[0], table[1], table[2].bool(), len(self._sender) == edges.numel())
+
+
+@dataclass(frozen=True)
+class _Seal:
+    """What may leave a sealed inbox."""
+
+    metropolis: bool  # sums by these weights; False: plain ones
+    sums: Rows | None = None  # [m, ...] of each name, where secure aggregation made them
 
 
 @dataclass(frozen=True)
@@ -315,8 +351,30 @@ def deliver(message: Message, keys: Tensor, heard: Heard, n: int) -> Inbox:
             raise ValueError("Metropolis-Hastings weights need a graph, and a Fetch has none")
         return message.along.metropolis()[number[edge]]
 
-    heard, sender = _only_heard(heard, first[edge] + within)
-    return Inbox(heard, sender, row[edge], len(keys), n, weight)
+    place = first[edge] + within
+    seal = None
+    if message.sealed:
+        several = _several(row[edge], source[edge], len(keys))
+        edge, place = edge[several], place[several]
+        seal = _Seal(isinstance(message, Send) and message.metropolis)
+    heard, sender = _only_heard(heard, place)
+    return Inbox(heard, sender, row[edge], len(keys), n, weight, seal)
+
+
+def deliver_sums(message: Message, key: Tensor, members: Tensor, sums: Rows, n: int) -> Inbox:
+    """The sealed inbox of a block of one node, given the sums [1, ...] over members' keys [k]."""
+    nothing = {
+        name: total[:1].expand(len(members), *total.shape[1:]) for name, total in sums.items()
+    }
+    inbox = deliver(message, key, Heard(nothing, members), n)  # the rows are never read
+    inbox._seal = _Seal(isinstance(message, Send) and message.metropolis, sums)
+    return inbox
+
+
+def _several(row: Tensor, source: Tensor, size: int) -> Tensor:
+    """Which edges lead to rows that hear two senders or more: the sum of one is a model."""
+    pairs = torch.unique(torch.stack([row, source]), dim=1)
+    return (torch.bincount(pairs[0], minlength=size) >= 2)[row]
 
 
 def _only_heard(heard: Heard, sender: Tensor) -> tuple[Heard, Tensor]:

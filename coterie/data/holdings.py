@@ -34,6 +34,7 @@ class Replica:
     scenario: str
     seed: int
     counts: tuple[int, ...]
+    label: str = ""  # what it is called, where replicas of several labels are stacked
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from torch import Tensor
 
 MAGIC = b"COT1"
 VERSION = 1
-KINDS = ("send", "offer", "ask", "hello", "at", "bye", "gone")  # from "hello" on: control
+_DATA = ("send", "offer", "ask", "seal")
+KINDS = (*_DATA, "hello", "welcome", "at", "bye", "gone")  # from "hello" on: control
 _PRELUDE = struct.Struct(">4sIQ")
 _WHERE = struct.Struct(">qqq")
 _DTYPES = {

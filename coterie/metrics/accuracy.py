@@ -42,6 +42,12 @@ def worst_node(values: ArrayLike) -> float:
     return float(known.min()) if known.size else float("nan")
 
 
+def best_node(values: ArrayLike) -> float:
+    """The highest accuracy of any node."""
+    known = _known(values)
+    return float(known.max()) if known.size else float("nan")
+
+
 def ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
     """part / whole, NaN where whole is zero."""
     out: NDArray[np.float64] = np.full(whole.shape, np.nan)

@@ -14,6 +14,7 @@ KEYS = (  # always all of them; what was not measured is null
     "accuracy",
     "accuracy_all",
     "worst_node",
+    "best_node",
     "worst_cluster",
     "worst_cluster_accuracy",
     "gap",
@@ -53,6 +54,7 @@ def evaluate(
     metrics["accuracy"] = by_cluster
     metrics["accuracy_all"] = accuracy.overall(per_node)
     metrics["worst_node"] = accuracy.worst_node(per_node)
+    metrics["best_node"] = accuracy.best_node(per_node)
     metrics["worst_cluster"] = fairness.worst_cluster(by_cluster)
     metrics["worst_cluster_accuracy"] = by_cluster.get(metrics["worst_cluster"])
     metrics["gap"] = fairness.gap(by_cluster.values())

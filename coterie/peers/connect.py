@@ -12,6 +12,7 @@ from coterie.errors import InputError
 
 if TYPE_CHECKING:
     from coterie.links.broker import Broker
+    from coterie.links.letters import Identity
     from coterie.links.link import Link
 
 KEYS = "keys"  # the folder beside the configuration where keys are looked for
@@ -56,6 +57,23 @@ class Connection:
             f"{self.me} ({self.pins[self.me]:.16}...); make one with: coterie keys new --out "
             f"{place}, or set runtime.keys to the folder that has it"
         )
+
+    def identity(self) -> Identity | None:
+        """What this peer signs secure sums with; None where somebody's certificate is missing."""
+        peers = self.config.peers
+        if self.pair is None or not all(peer.certificate for peer in peers):
+            return None
+        from coterie.links import keys
+        from coterie.links.letters import Identity
+
+        known = {peer.id: keys.read_certificate(self.folder / peer.certificate) for peer in peers}
+        for peer, certificate in known.items():
+            if keys.fingerprint(certificate) != self.pins[peer]:
+                raise InputError(
+                    f"the certificate of peer {peer} has another fingerprint than [[peers]] says; "
+                    "ask its owner which is right"
+                )
+        return Identity(self.me, keys.read(*self.pair).key, known)
 
     def path(self, name: str) -> Path | None:
         """A file that the configuration names; None: it names none."""

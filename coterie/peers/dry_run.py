@@ -76,6 +76,9 @@ def _play(program: Program, member: Member, t: int) -> Iterator[Leaving]:
 
 
 def _leaving(message: Message, nodes: Nodes, t: int, step: int) -> Iterator[Leaving]:
+    if message.sealed:
+        yield from _sealed(message, nodes, step)
+        return
     frame = pack(message, nodes, bytes(16), (t, step))
     if isinstance(message, Fetch):
         asked = tuple(sources(message, nodes))
@@ -84,6 +87,17 @@ def _leaving(message: Message, nodes: Nodes, t: int, step: int) -> Iterator[Leav
     if frame is not None and (to or isinstance(message, Fetch)):
         schema = wire.peek(frame).schema
         yield Leaving(step, schema, len(frame), to, isinstance(message, Fetch))
+
+
+def _sealed(message: Message, nodes: Nodes, step: int) -> Iterator[Leaving]:
+    """The masked words of the own rows, for each sum they are in; short letters come on top."""
+    rows = outgoing(message, nodes.key).rows
+    if not isinstance(message, Listen) and rows:
+        words = sum(row[:1].numel() for row in rows.values())
+        schema: wire.Schema = (("masked", "uint8", (4 * words,)),)
+        to = tuple(targets(message, nodes))
+        fetched = isinstance(message, Fetch)
+        yield Leaving(step, schema, wire.frame_size("seal", schema), to, fetched)
 
 
 def _echo(message: Message, nodes: Nodes) -> Inbox:
@@ -100,7 +114,8 @@ def _echo(message: Message, nodes: Nodes) -> Inbox:
 
 def told(shown: Preview, me: int) -> Iterator[str]:
     """The preview in lines for people."""
-    yield f"round {shown.round + 1} of peer {me}, exactly what would leave this machine:"
+    who = "the server" if me == SERVER else f"peer {me}"
+    yield f"round {shown.round + 1} of {who}, exactly what would leave this machine:"
     for frame in shown.frames:
         names = _names(frame)
         yield f"  superstep {frame.superstep}: {names}, {frame.size} bytes a copy, {_to(frame)}"
@@ -108,13 +123,18 @@ def told(shown: Preview, me: int) -> Iterator[str]:
         yield "  nothing"
     peers = len({peer for frame in shown.frames for peer in frame.to})
     messages = sum(len(frame.to) for frame in shown.frames)
-    yield f"{messages} messages and {shown.total} bytes a round, to {peers} peers"
+    counts = _counted(messages, "message"), _counted(peers, "peer")
+    yield f"{counts[0]} and {shown.total} bytes a round, to {counts[1]}"
     for frame in shown.shared:
         yield f"at an evaluation: {_names(frame)}, {frame.size} bytes a copy, {_to(frame)}"
     yield (
         f"beside these, {shown.step_size} bytes to each peer now and then: the round and superstep "
         "of this one, and at the start which rounds it can resume"
     )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _names(frame: Leaving) -> str:

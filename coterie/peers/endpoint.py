@@ -17,7 +17,7 @@ def split(address: str) -> tuple[str, int]:
     """Host and port; a port alone is on this machine."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
-        raise InputError(f"runtime.metrics is a port or host:port; got {address!r}")
+        raise InputError(f"expected host:port, or a port of this machine, got {address!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 

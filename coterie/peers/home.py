@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,11 +118,16 @@ def locked(out: Path) -> Iterator[None]:
     except ImportError:  # there are none on Windows
         yield
         return
-    with (out / "lock").open("w") as file:
+    with (out / "lock").open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise InputError(f"another process runs the peer in {str(out)!r}") from None
+            file.seek(0)
+            owner = file.read(20).strip()
+            raise InputError(f"process {owner} runs the peer in {str(out)!r}") from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
         yield
 
 

@@ -26,6 +26,7 @@ from coterie.peers.stopping import Stop
 from coterie.peers.survey import MEMBERS
 from coterie.run import check_names, find_device, new_folder, resolved
 from coterie.runtimes.checkpoint import write_atomically
+from coterie.tracking.choose import tracker_of
 
 LAUNCH = "launch.toml"
 TICK = 0.5  # seconds between two looks
@@ -109,6 +110,7 @@ class Launch:
 
     async def run(self) -> dict[str, Any]:
         """Start all, watch them until none is left, collect; returns the summary."""
+        tracker = tracker_of(self.config)
         self.out.mkdir(parents=True, exist_ok=True)
         with reserved_ports(len(self.ids)) as ports:
             async with self._broker() as config:
@@ -118,7 +120,10 @@ class Launch:
                     await self._watch()
                 finally:
                     await asyncio.shield(self.children.end())
-        return self._collect()
+        summary = self._collect()
+        if tracker:
+            tracker.log(self.out)
+        return summary
 
     @contextlib.asynccontextmanager
     async def _broker(self) -> AsyncIterator[Config]:

@@ -9,15 +9,15 @@ import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from coterie.errors import InputError
+from coterie.errors import InputError, at
 from coterie.links.link import Link
 from coterie.peers import standing
 from coterie.peers.choose import SERVER
 from coterie.peers.collect import read_story, write_summary
 from coterie.peers.diary import Diary
-from coterie.peers.endpoint import endpoint
+from coterie.peers.endpoint import endpoint, split
 from coterie.peers.home import unwritable
 from coterie.peers.member import Member
 from coterie.peers.standing import Standing
@@ -25,6 +25,9 @@ from coterie.peers.stopping import Stop
 from coterie.runtimes.logs import tell
 from coterie.runtimes.peer import Peer
 from coterie.runtimes.plan import Outcome, Plan, Report, Watch
+
+if TYPE_CHECKING:
+    from coterie.links.letters import Identity
 
 Say = Callable[[str], None]
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # errors of a disk, not of a socket
@@ -34,7 +37,15 @@ TICK = 1.0  # seconds between two looks at the standing
 class Session:
     """A peer at work in its run folder."""
 
-    def __init__(self, member: Member, link: Link, out: Path, say: Say, stop: Stop) -> None:
+    def __init__(
+        self,
+        member: Member,
+        link: Link,
+        out: Path,
+        say: Say,
+        stop: Stop,
+        identity: Identity | None = None,
+    ) -> None:
         self.member = member
         self.link = link
         self.out = out
@@ -44,7 +55,9 @@ class Session:
         self.before = standing.read(out)  # of an earlier life
         self.diary = Diary(member, out)
         watch = Watch(self._begin, self._round, self._skip, self.diary.note)
-        self.peer = Peer(member.part.algorithm, member.nodes, link, self._plan(), watch)
+        self.peer = Peer(
+            member.part.algorithm, member.nodes, link, self._plan(), watch, identity=identity
+        )
 
     def _plan(self) -> Plan:
         config = self.member.config
@@ -91,6 +104,8 @@ class Session:
         if not address:
             yield
             return
+        with at("runtime.metrics"):
+            split(address)
         async with endpoint(address, lambda: standing.to_metrics(self.standing())) as bound:
             self.say(f"metrics: http://{bound}/metrics")
             tell("metrics", {"address": bound})

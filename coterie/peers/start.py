@@ -16,6 +16,7 @@ from coterie.peers.session import Say, Session
 from coterie.peers.stopping import Stop
 from coterie.run import check_names, resolved
 from coterie.runtimes.logs import tell
+from coterie.runtimes.packing import not_sealed
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ def prepared(job: Job) -> tuple[Member, Connection]:
     config = resolved(config)
     check_peers(config, job.me, is_federated(config))
     connection = Connection(config, job.me, job.folder)
-    return make_member(config, job.me, job.device), connection
+    member = make_member(config, job.me, job.device)
+    if getattr(member.part.algorithm, "sealed", False) and connection.identity() is None:
+        raise not_sealed()
+    return member, connection
 
 
 def show(job: Job, say: Say) -> None:
@@ -66,5 +70,6 @@ def work(job: Job, say: Say, stop: Stop) -> int:
         say(f"run folder: {out}")
         say(f"link: {member.config.runtime.link}, {connection.protection}")
         tell("starts", {"peer": job.me, "run": member.run.hex(), "link": connection.protection})
-        session = Session(member, connection.link(member.run), out, say, stop)
+        link = connection.link(member.run)
+        session = Session(member, link, out, say, stop, connection.identity())
         return asyncio.run(session.live(job.leash))

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.table import Table
 
 from coterie import config as configuration
-from coterie.errors import InputError
+from coterie.errors import InputError, at
 from coterie.metrics.traffic import format_bytes
 from coterie.peers import standing
 from coterie.peers.endpoint import split
@@ -39,7 +39,8 @@ def _at_place(place: str) -> list[Standing]:
         return in_folder(path)
     if path.suffix == ".toml":
         return _of_file(path)
-    return [asked(place)]
+    with at(f"there is no folder and no configuration {place!r}"):
+        return [asked(place)]
 
 
 def in_folder(folder: Path) -> list[Standing]:

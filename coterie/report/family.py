@@ -22,7 +22,7 @@ COLORS = (
     *("#1B7837", "#C2A5CF", "#35618F", "#F4A582", "#5AAE61", "#9970AB", "#B2ABD2", "#80807A"),
 )
 NONE = "rgba(0,0,0,0)"
-EVENTS = {"forks": "#CCBB44", "mergers": "#4477AA", "extinct": "#999999"}
+EVENTS = {"forks": "#CCBB44", "mergers": "#AA3377", "extinct": "#999999"}
 LINE = 11  # pixels of a node
 
 

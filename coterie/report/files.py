@@ -99,11 +99,25 @@ def _bars(axis: Axes, traces: Sequence[Any]) -> None:
 def _heat_map(axis: Axes, traces: Sequence[Any]) -> None:
     for trace in traces:
         counts = np.array(trace.z)
+        if not trace.texttemplate:  # a map of colours, too fine for words
+            _color_map(axis, trace, counts)
+            continue
         axis.imshow(counts, cmap="Blues", aspect="auto", vmin=0, vmax=max(1, counts.max()) * 1.6)
         for (row, column), count in np.ndenumerate(counts):
             axis.text(column, row, str(count), ha="center", va="center", fontsize=8)
         axis.set_xticks(range(counts.shape[1]), [_text(name) for name in trace.x])
         axis.set_yticks(range(counts.shape[0]), [_text(name) for name in trace.y])
+
+
+def _color_map(axis: Axes, trace: Any, numbers: Any) -> None:
+    """Numbers as the colours that the trace has for them, nodes below one another."""
+    from matplotlib.colors import to_rgba
+
+    colors = np.array([to_rgba(_color(color)) for _, color in trace.colorscale[::2]])
+    width = [trace.x[0] - 0.5, trace.x[-1] + 0.5]
+    axis.imshow(
+        colors[numbers], aspect="auto", interpolation="nearest", extent=(*width, len(numbers), 0)
+    )
 
 
 DRAW: dict[str, Callable[[Axes, Sequence[Any]], None]] = {

@@ -17,6 +17,7 @@ PLAIN = (
     "accuracy_all",
     "mse_all",
     "worst_node",
+    "best_node",
     "worst_tenth",
     "accuracy_variance",
     "jain_index",
@@ -57,6 +58,7 @@ class Metrics(BaseModel):
     accuracy_all: float | None = None
     mse_all: float | None = None
     worst_node: float | None = None
+    best_node: float | None = None
     worst_cluster: str | None = None
     worst_cluster_accuracy: float | None = None
     gap: float | None = None

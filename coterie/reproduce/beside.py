@@ -115,7 +115,12 @@ def keys_of(made: Sequence[Row], clusters: Sequence[str] = ()) -> list[str]:
     return [*(f"{metric}:{name}" for name in names), f"{metric}_all", *ends]
 
 
+NODES = ("worst_node", "worst_tenth", "best_node")
 SHORT = {
+    "worst_node": "worst node %",
+    "best_node": "best node %",
+    "models": "models",
+    "adjusted_rand_index": "ARI",
     "demographic_parity": "DP",
     "equalized_odds": "EO",
     "equalized_odds_tpr": "EO (TPR)",
@@ -136,9 +141,9 @@ def title(key: str) -> str:
 
 def digits(key: str) -> int:
     """How many decimals a key is written with: percents have two, fractions four."""
-    if key == "rounds_to_target":
+    if key in ("models", "rounds_to_target"):
         return 1
-    percent = key.startswith(("accuracy", "fair_accuracy")) or key in ("worst_node", "worst_tenth")
+    percent = key.startswith(("accuracy", "fair_accuracy")) or key in NODES
     return 2 if percent else 4
 
 

@@ -22,7 +22,17 @@ from coterie.tables import Section
 
 Number = float | tuple[float, float]  # a value, or a value and its spread over seeds
 Kind = Literal[
-    "accuracy", "fair", "fairness", "bytes", "gap", "heads", "choices", "matrix", "rate", "shares"
+    "accuracy",
+    "fair",
+    "fairness",
+    "bytes",
+    "gap",
+    "heads",
+    "choices",
+    "matrix",
+    "rate",
+    "shares",
+    "family",
 ]
 
 
@@ -32,6 +42,7 @@ class PaperTable(Section):
     source: str  # where in the paper
     keys: list[str]  # of the aggregate, such as "accuracy:minority"; the columns of `values`
     values: dict[str, dict[str, list[Number]]]  # the paper's row -> scenario -> a value a key
+    also: tuple[str, ...] = ()  # further keys, of which the paper says nothing
     rows: dict[str, str] = Field(default_factory=dict)  # our label -> the paper's row beside it
     tolerance: dict[str, float] = Field(default_factory=dict)  # by key: what is no difference
 

@@ -11,6 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from coterie.report import figures
+from coterie.report.family import family_panels
 from coterie.report.figures import HEADS, Look, Panel
 from coterie.report.heads import head_losses, head_shares
 from coterie.report.records import Study
@@ -103,8 +104,9 @@ KINDS: dict[Kind, Callable[[Study], list[Panel]]] = {
     "matrix": figures.choice_matrices,
     "rate": settlement_rates,
     "shares": head_shares,
+    "family": family_panels,
 }
-KEYED: set[Kind] = {"gap", "heads", "choices", "shares"}  # their lines are no labels
+KEYED: set[Kind] = {"gap", "heads", "choices", "shares", "family"}  # their lines are no labels
 NOTES: dict[Kind, str] = {
     "accuracy": "Mean over seeds; the band is one standard deviation either side.",
     "fair": "Mean over seeds; the band is one standard deviation either side.",
@@ -117,4 +119,6 @@ NOTES: dict[Kind, str] = {
     "rate": "Share of seeds that are settled in a round, with 95% intervals (Wilson).",
     "shares": "Share of a cluster's nodes at each head, mean over seeds; a cluster's heads are "
     "ranked by their nodes in the last round.",
+    "family": "Who follows which model: a colour is a branch; of several children of a model the "
+    "one with most followers keeps its parent's colour.",
 }

@@ -15,6 +15,7 @@ from coterie.part import Watch
 from coterie.reproduce.experiment import Experiment, Part, Scale
 from coterie.run import check_folder, check_names, resolved, run
 from coterie.runtimes import checkpoint
+from coterie.stacking import alike, read_plan
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,11 @@ class Task:
         return len(finished) * self.config.experiment.rounds + sum(notes)
 
     def rounds_planned(self) -> int:
-        """The rounds of all labels, stack by stack."""
+        """The rounds of all parts of the run: as planned, or as many as if all of it fits."""
         sizes = {sum(counts) for counts in self.config.data.scenarios().values()}
-        return len(self.config.algorithm) * len(sizes) * self.config.experiment.rounds
+        plan = read_plan(self.folder)
+        parts = len(alike(resolved(self.config))) * len(sizes) if plan is None else len(plan)
+        return parts * self.config.experiment.rounds
 
 
 def tasks(experiment: Experiment, root: Path, scale: Scale, only: Sequence[str] = ()) -> list[Task]:

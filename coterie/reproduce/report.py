@@ -36,7 +36,9 @@ class Reproduction:
     @property
     def keys(self) -> list[str]:
         """The columns of the table."""
-        return beside.keys_of(self.rows, self.study.clusters if self.study else ())
+        paper = self.experiment.file.paper
+        keys = beside.keys_of(self.rows, self.study.clusters if self.study else ())
+        return [*keys, *(key for key in (paper.also if paper else ()) if key not in keys)]
 
     def open_parts(self) -> dict[str, str]:
         """The parts that are not done, and how far they are."""

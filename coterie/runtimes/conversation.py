@@ -9,23 +9,30 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
+from coterie.core.algorithm import Algorithm
 from coterie.core.messages import Fetch, Message, Rows
 from coterie.core.nodes import Nodes
 from coterie.links import wire
 from coterie.links.wire import Header, WireError
 from coterie.runtimes.logs import tell
 from coterie.runtimes.mailbox import SUPERSTEPS, Late, Mailbox
-from coterie.runtimes.packing import sources, targets
+from coterie.runtimes.packing import not_sealed, sources, targets
 from coterie.runtimes.roll import Place, Roll
+from coterie.runtimes.seals import Seals, letter_frame, letter_in
+
+if TYPE_CHECKING:
+    from coterie.links.letters import Identity
 
 Post = Callable[[int, bytes], None]  # to whom, and the frame
-DATA = ("send", "offer", "ask")  # kinds that are the algorithm's traffic
+DATA = ("send", "offer", "ask", "seal")  # kinds that are the algorithm's traffic
 SHARING = SUPERSTEPS - 1  # in which a server's state goes to its clients; no training traffic
+GREETINGS = ("hello", "welcome")
 CHATTY = 20  # rejected frames of one peer that are all logged; after these, ever fewer
-ROUNDS = 8  # that a hello names at most
+ROUNDS = 8  # that a welcome names at most
 
 
 @dataclass(frozen=True)
@@ -73,21 +80,31 @@ class Conversation:
         self.leaving = False
         self.life = 1  # a number that tells this process from earlier ones of the same peer
         self.rounds: tuple[int, ...] = ()  # that can be resumed here
-        self.theirs: dict[int, tuple[int, ...]] = {}  # that can be resumed by who said hello
+        self.theirs: dict[int, tuple[int, ...]] = {}  # by those who start too
         self.saying: Saying | None = None
         self.offers: dict[Place, Offer] = {}
         self.sent: Counter[str] = Counter()  # bytes by kind
         self.rejected: Counter[int] = Counter()  # frames by sender
         self.late = 0  # frames that came after their superstep
+        self.seals: Seals | None = None  # where this peer can take part in secure aggregation
         self._takes = {
             "send": self._take_send,
             "offer": self._take_answer,
             "ask": self._take_ask,
+            "seal": self._take_seal,
             "hello": self._take_hello,
+            "welcome": self._take_welcome,
             "at": self._take_at,
             "bye": self._take_bye,
             "gone": self._take_answer,
         }
+
+    def allow_seals(self, algorithm: Algorithm, identity: Identity | None) -> None:
+        """Take part in secure aggregation under this identity; InputError where it is needed."""
+        if identity is not None:
+            self.seals = Seals(self.nodes, self.run, self.roll, identity, self.seal)
+        elif getattr(algorithm, "sealed", False):
+            raise not_sealed()
 
     @property
     def place(self) -> Place:
@@ -95,15 +112,13 @@ class Conversation:
         return self.box.place
 
     def await_start(self, rounds: tuple[int, ...]) -> None:
-        """Say hello to everybody, and to whoever comes: these rounds can be resumed here."""
+        """Be ready for others; these rounds can be resumed here."""
         self.rounds = rounds[-ROUNDS:]
         self.box.await_start(self.rounds)
-        self.hello(self.roll.entries)
 
     def hello(self, to: Iterable[int]) -> None:
-        """Say that this peer is here, and which rounds it can resume."""
-        rounds = torch.tensor(self.rounds, dtype=torch.int64)
-        self._tell("hello", to, {"life": torch.tensor([self.life]), "rounds": rounds})
+        """Say that this peer is here; whoever hears it says welcome."""
+        self._tell("hello", to, {"life": torch.tensor([self.life])})
 
     def begin(self, t: int) -> None:
         """Begin the run at round t, together with all who said hello."""
@@ -125,7 +140,10 @@ class Conversation:
         self._tell("at", to)
 
     def say(self, message: Message, frame: bytes | None) -> None:
-        """Say the message of this superstep; `frame` carries its rows."""
+        """Say the message of this superstep; `frame` carries its rows, unless it is sealed."""
+        if message.sealed:
+            self._say_sealed(message)
+            return
         known = set(self.roll.entries)
         heard = set(sources(message, self.nodes)) & known
         to = set(targets(message, self.nodes)) & known if frame is not None else set()
@@ -138,6 +156,17 @@ class Conversation:
             self.announce(self.roll.everyone() - self.saying.reached)
         for asker in self.box.take(self.place, "ask"):
             self._answer(asker, self.place)
+
+    def _say_sealed(self, message: Message) -> None:
+        """Begin this peer's own sum, and take part in those of others who asked already."""
+        if self.seals is None:
+            raise not_sealed()
+        self.saying = Saying(message, None, set(), set())
+        if self.place[1] > 0:
+            self.announce(self.roll.everyone())
+        self.seals.say(message, self.place)
+        for sender, data in self.box.take(self.place, "seal").items():
+            self.hear(sender, data)
 
     def bye(self) -> None:
         """Say goodbye to everybody; whoever asks from now on gets what there is."""
@@ -156,6 +185,8 @@ class Conversation:
         """From whom something may still come in this superstep."""
         if self.saying is None:
             return set()
+        if self.saying.message.sealed:
+            return set() if self.seals is None else self.seals.missing()
         if isinstance(self.saying.message, Fetch):
             open_ = self.saying.reached - self.saying.gone - self.box.senders(self.place, "offer")
             return {peer for peer in open_ if self.roll.serves(peer, self.place)}
@@ -174,6 +205,8 @@ class Conversation:
         """Take a frame that a peer proved to have sent; what is no good is dropped and counted."""
         try:
             header = self._checked(sender, data)
+            if not self.roll.entries[sender].heard and header.kind not in GREETINGS:
+                raise Late  # it was under way before this process started
             self._takes[header.kind](header, data)
         except Late:
             self.late += 1
@@ -228,10 +261,12 @@ class Conversation:
 
     def _release(self) -> None:
         """Drop offers that nobody will ask for any more."""
-        oldest = (self.place[0] - self.bounds.window, 0)
+        oldest = (self.place[0] - self.bounds.window - 1, 0)  # where the slowest may be
         for place in [p for p in self.offers if p < self.place]:
             if place < oldest or self.roll.passed(place):
                 del self.offers[place]
+        if self.seals is not None:
+            self.seals.release(self.place, oldest)
 
     def _checked(self, sender: int, data: bytes) -> Header:
         """The header of a frame of this run, from whom it says it is."""
@@ -247,7 +282,7 @@ class Conversation:
             or not 0 <= header.superstep < SUPERSTEPS
         ):
             raise WireError(f"there is no round {header.round}, superstep {header.superstep}")
-        if header.schema and header.kind not in ("send", "offer", "hello"):
+        if header.schema and header.kind not in ("send", "offer", "seal", *GREETINGS):
             raise WireError(f"a frame of kind {header.kind!r} has no rows")
         return header
 
@@ -272,14 +307,26 @@ class Conversation:
         self._release()
 
     def _take_hello(self, header: Header, data: bytes) -> None:
-        life, rounds = _greeting(header, data, self.bounds.limits)
-        self.theirs[header.sender] = rounds
-        if not self.roll.greet(header.sender, life):
-            return
-        if self.begun:
-            self.announce([header.sender])
-        else:
+        (life,) = _numbers(header, data, self.bounds.limits, {"life": (1, 1)})["life"]
+        if life == 0:
+            raise WireError("a malformed 'hello'")
+        fresh = self.roll.greet(header.sender, life)
+        lives = torch.tensor([life, int(self.begun)])
+        rounds = torch.tensor(self.rounds, dtype=torch.int64)
+        self._tell("welcome", [header.sender], {"life": lives, "rounds": rounds})
+        if fresh:  # once, or two would greet each other for ever
             self.hello([header.sender])
+
+    def _take_welcome(self, header: Header, data: bytes) -> None:
+        said = _numbers(header, data, self.bounds.limits, {"life": (2, 2), "rounds": (0, ROUNDS)})
+        life, begun = said["life"]
+        if life != self.life:  # an answer to an earlier process
+            raise Late
+        self.roll.welcome(header.sender, bool(begun))
+        if begun:
+            self._moved(header)
+        else:  # it starts together with this peer
+            self.theirs[header.sender] = tuple(sorted(said["rounds"]))
 
     def _take_send(self, header: Header, data: bytes) -> None:
         self._moved(header)
@@ -294,6 +341,24 @@ class Conversation:
         else:
             self._keep(header, data)
 
+    def _take_seal(self, header: Header, data: bytes) -> None:
+        """A letter of secure aggregation: to this peer as a member, or as the requester."""
+        self._moved(header)
+        if self.seals is None:
+            raise WireError("this run has no sealed messages")
+        place = _place(header)
+        if place > self.place or (place == self.place and self.saying is None):
+            self._keep(header, data)
+        else:
+            self.seals.hear(header.sender, place, letter_in(data, self.bounds.limits))
+
+    def seal(self, to: int, letter: bytes | None, place: Place) -> None:
+        """Post a letter of secure aggregation; None: this peer has nothing to add up there."""
+        if letter is None:
+            self._tell("gone", [to], where=place)
+        elif to in self.roll.entries:
+            self._post("seal", to, letter_frame(self.run, self.me, place, letter), place)
+
     def _take_answer(self, header: Header, data: bytes) -> None:
         """An offer, or that there is none; only what was asked for in this superstep is taken."""
         self._moved(header)
@@ -302,6 +367,9 @@ class Conversation:
         if _place(header) > self.place:
             raise WireError("an answer before the question")
         saying = self.saying
+        if saying is not None and saying.message.sealed and self.seals is not None:
+            self.seals.lose(header.sender)
+            return
         asked = saying is not None and isinstance(saying.message, Fetch)
         if saying is None or not asked or header.sender not in saying.reached:
             raise WireError("nobody asked for this")
@@ -315,13 +383,14 @@ def _place(header: Header) -> Place:
     return header.round, header.superstep
 
 
-def _greeting(header: Header, data: bytes, limits: wire.Limits) -> tuple[int, tuple[int, ...]]:
-    """What a peer says when it comes: the number of its life, and the rounds it can resume."""
-    shapes = {(name, dtype, len(shape)) for name, dtype, shape in header.schema}
-    if shapes != {("life", "int64", 1), ("rounds", "int64", 1)}:
-        raise WireError("a malformed hello")
-    rows = wire.decode(data, limits).rows
-    life, rounds = rows["life"].tolist(), rows["rounds"].tolist()
-    if len(life) != 1 or life[0] == 0 or len(rounds) > ROUNDS:
-        raise WireError("a malformed hello")
-    return int(life[0]), tuple(sorted(rounds))
+def _numbers(
+    header: Header, data: bytes, limits: wire.Limits, sizes: dict[str, tuple[int, int]]
+) -> dict[str, list[int]]:
+    """The numbers in a control frame: these names, each with so many, at least and at most."""
+    found = {name: (dtype, len(shape)) for name, dtype, shape in header.schema}
+    if found != dict.fromkeys(sizes, ("int64", 1)):
+        raise WireError(f"a malformed {header.kind!r}")
+    for name, _, (count,) in header.schema:
+        if not sizes[name][0] <= count <= sizes[name][1]:
+            raise WireError(f"a malformed {header.kind!r}")
+    return {name: row.tolist() for name, row in wire.decode(data, limits).rows.items()}

@@ -137,6 +137,8 @@ def play(t: int, keys: list[Tensor], programs: list[Program], exchange: Exchange
         if any(message is None for message in messages):
             raise _uneven(t, step, keys, messages)
         asked = [message for message in messages if message is not None]
+        if len({message.sealed for message in asked}) > 1:
+            raise RuntimeError(f"round {t}: some blocks sealed superstep {step} and some did not")
         inboxes = exchange.superstep(t, step, keys, asked)
         messages = [_advance(p, inboxes[b], results, b) for b, p in enumerate(programs)]
         step += 1

@@ -26,20 +26,25 @@ class Pace:
         return None if place is None or not self.roll.answers(self.leader) else place[0]
 
     def first(self, mine: Rounds, theirs: dict[int, Rounds]) -> int:
-        """The round at which to begin; `theirs` are the rounds of all who said hello."""
-        places = {peer: self.roll.entries[peer].place or (0, 0) for peer in self.roll.everyone()}
+        """The round at which to begin; `theirs` are the rounds of those who start as this one."""
+        heard = self.roll.everyone() - self.roll.unheard()
+        places = {peer: self.roll.entries[peer].place or (0, 0) for peer in heard}
         if self.leader in places:
-            return min(first_round(mine, [], [places[self.leader][0]]), self.rounds)
-        if places.keys() <= theirs.keys():  # whoever has begun has just begun, as this one will
+            places, theirs = {self.leader: places[self.leader]}, {}
+        elif places.keys() <= theirs.keys():  # whoever has begun has just begun, as this one will
             places = {}
         starting = [rounds for peer, rounds in theirs.items() if peer not in places]
-        running = [place[0] for place in places.values()]
-        return min(first_round(mine, starting, running), self.rounds)
+        found = first_round(mine, starting, [place[0] for place in places.values()])
+        return found if found in mine else self._real(found)
 
     def jump(self, t: int) -> int:
         """The round to go on with instead of t: a later one where the others have moved on."""
         current = self.current()
-        return t if current is None or current <= t + self.window else min(current, self.rounds)
+        return t if current is None or current <= t + self.window else max(t, self._real(current))
+
+    def _real(self, t: int) -> int:
+        """A round of training: also who comes to the very end has the last one to itself."""
+        return max(min(t, self.rounds - 1), 0)
 
     def behind(self, t: int) -> set[int]:
         """Who has to move before round t may begin."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from coterie.core.algorithm import Program
 from coterie.core.messages import (
     Fetch,
     Heard,
@@ -20,19 +23,56 @@ from coterie.core.messages import (
     wanted,
 )
 from coterie.core.nodes import Nodes
+from coterie.errors import InputError
 from coterie.links import wire
 from coterie.links.wire import Schema, WireError
 from coterie.runtimes.lockstep import merge
 from coterie.runtimes.roll import Place
 
 
+@dataclass(frozen=True)
+class Said:
+    """What a program yielded, and the frame that carries its rows; None: none, or sealed ones."""
+
+    message: Message
+    frame: bytes | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a program returned."""
+
+    value: Any
+
+
+def advance(
+    program: Program, inbox: Inbox | None, nodes: Nodes, run: bytes, place: Place
+) -> Said | Result:
+    """The next message of a program, packed, or what it returns."""
+    try:
+        message = next(program) if inbox is None else program.send(inbox)
+    except StopIteration as stop:
+        return Result(stop.value)
+    return Said(message, None if message.sealed else pack(message, nodes, run, place))
+
+
 def pack(message: Message, nodes: Nodes, run: bytes, place: Place) -> bytes | None:
     """The frame that carries a message's rows; None where there are none."""
+    if message.sealed:
+        raise not_sealed()
     heard = outgoing(message, nodes.key)
     if not heard.rows or not len(heard.key):
         return None
     kind = "offer" if isinstance(message, Fetch) else "send"
     return wire.encode(wire.Frame(run, *place, int(nodes.key[0]), kind, heard.rows))
+
+
+def not_sealed() -> InputError:
+    """What to say where sealed rows would leave in the clear."""
+    return InputError(
+        "secure aggregation needs every peer's key, and sealed models never leave in the clear; "
+        "make keys with: coterie keys new, and give all [[peers]] a certificate and fingerprint"
+    )
 
 
 def sources(message: Message, nodes: Nodes) -> list[int]:

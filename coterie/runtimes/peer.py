@@ -13,9 +13,8 @@ import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.core.algorithm import Algorithm, Program
 from coterie.core.engine import Scores
@@ -26,12 +25,16 @@ from coterie.links.link import Link
 from coterie.runtimes.conversation import DATA, SHARING, Bounds, Conversation
 from coterie.runtimes.logs import tell
 from coterie.runtimes.pace import Pace
-from coterie.runtimes.packing import pack, unpack
+from coterie.runtimes.packing import Result, advance, unpack
 from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
-from coterie.runtimes.roll import Place, Roll
+from coterie.runtimes.roll import Roll
+from coterie.runtimes.seals import Seals
 from coterie.runtimes.shelf import Moment, Shelf
+
+if TYPE_CHECKING:
+    from coterie.links.letters import Identity
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -42,28 +45,13 @@ class Stopped(Exception):
     """The peer was asked to stop."""
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a program yielded, and the frame that carries its rows."""
-
-    message: Message
-    frame: bytes | None
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a program returned."""
-
-    value: Any
-
-
 class Peer:
     """One node of a run, over a link to all others.
 
         peer = Peer(algorithm, nodes[row], link, Plan(run, peers=(0, 1, 2), rounds=100))
         outcome = await peer.run()
 
-    `nodes` is a block of one row. `sleep` is the clock.
+    `nodes` is a block of one row. `sleep` is the clock. Sealed runs need an `identity`.
     """
 
     def __init__(
@@ -74,6 +62,7 @@ class Peer:
         plan: Plan,
         watch: Watch | None = None,
         sleep: Sleep = asyncio.sleep,
+        identity: Identity | None = None,
     ) -> None:
         self.nodes = nodes
         self.id = int(nodes.key)  # a block of one row
@@ -84,16 +73,18 @@ class Peer:
         self.tick = min(plan.deadline / 4, 5.0)
         others = [peer for peer in plan.peers if peer != self.id]
         self.roll = Roll(others, patience=round(plan.deadline / self.tick) + 1)
-        self.post = Post(link, plan.ahead)
+        self.post = Post(link, plan.ahead, self._fail)
         bounds = Bounds(plan.rounds, plan.window, plan.ahead, plan.limits)
         self.role = role_of(algorithm, nodes)
         self.pace = Pace(self.roll, plan.rounds, plan.window, self.role.leader)
         self.talk = Conversation(nodes, plan.run, self.roll, bounds, self.post.put)
         self.talk.life = secrets.randbits(62) + 1
+        self.talk.allow_seals(algorithm, identity)
         self.shelf = Shelf(plan.folder, kept=plan.window + 2)
         self.worker = ThreadPoolExecutor(1, f"peer {self.id}")
         self.changed = asyncio.Event()
         self.stopping = False
+        self.failure: Exception | None = None
         self.state: Any = None
         self.done = 0  # rounds
         self.before = 0  # bytes sent before the process started
@@ -140,6 +131,7 @@ class Peer:
 
     async def run(self) -> Outcome:
         """All rounds, from the last checkpoint where there is one."""
+        self.talk.await_start(self.shelf.rounds())
         await self.link.open(self._receive)
         beat = asyncio.create_task(self._beat())
         try:
@@ -158,6 +150,7 @@ class Peer:
             await self._gather()
             await self._begin()
             while self.done < self.plan.rounds:
+                await self._follow()
                 await self._round()
             await self._finish()
             await self._linger()
@@ -175,7 +168,7 @@ class Peer:
     async def _gather(self) -> None:
         """Wait until all others are there; where the run has begun, only a moment."""
         self.state = await self._work(self.role.start)
-        self.talk.await_start(self.shelf.rounds())
+        self.talk.hello(self.roll.entries)
         tell("waiting for peers", {"peer": self.id, "peers": len(self.roll.entries)})
         await self._until(self._unheard_unless_begun, self.plan.patience)
         if self.roll.everyone():
@@ -198,8 +191,7 @@ class Peer:
     # rounds
 
     async def _round(self) -> None:
-        """The next round, or a later one where the others have moved on."""
-        await self._follow()
+        """The round at hand, its evaluation and its checkpoint."""
         t = self.done
         self.heard, self.missed = set(), set()
         program = self.role.round(t, self.state)
@@ -239,7 +231,9 @@ class Peer:
         """Run a program to the end, superstep by superstep; returns what it returns."""
         inbox: Inbox | None = None
         for step in itertools.count(first):
-            said = await self._work(partial(self._advance, program, inbox, (t, step)))
+            said = await self._work(
+                partial(advance, program, inbox, self.nodes, self.plan.run, (t, step))
+            )
             if isinstance(said, Result):
                 return said.value
             if step:
@@ -247,19 +241,13 @@ class Peer:
             self.talk.say(said.message, said.frame)
             inbox = await self._inbox(said.message)
 
-    def _advance(self, program: Program, inbox: Inbox | None, place: Place) -> Said | Result:
-        """The next message of a program, packed; in the worker's thread."""
-        try:
-            message = next(program) if inbox is None else program.send(inbox)
-        except StopIteration as stop:
-            return Result(stop.value)
-        return Said(message, pack(message, self.nodes, self.plan.run, place))
-
     async def _inbox(self, message: Message) -> Inbox:
         """What came in this superstep until nobody was missing, or until the deadline."""
         follows = self.role.leader is not None  # whoever leads may itself have to wait for others
         bound = self.plan.patience if follows else self.plan.deadline
         await self._wait_for(self.talk.missing, bound)
+        if message.sealed and self.talk.seals is not None:
+            return await self._sealed_inbox(message, self.talk.seals, bound)
         letters = self.talk.collect()
         limits = self.plan.limits
         inbox, faults = await self._work(partial(unpack, message, self.nodes, letters, limits))
@@ -267,6 +255,13 @@ class Peer:
             self.talk.reject(sender, why)
         self.heard |= letters.keys() - faults.keys()
         return inbox
+
+    async def _sealed_inbox(self, message: Message, seals: Seals, bound: float) -> Inbox:
+        """The sum of this superstep, phase by phase; who is late in one has dropped out."""
+        while seals.step():
+            await self._wait_for(self.talk.missing, bound)
+        self.heard |= seals.members
+        return seals.inbox(message)
 
     async def _report(self, phase: str, evaluated: bool) -> None:
         scores = await self._work(self._scores) if evaluated else None
@@ -347,13 +342,12 @@ class Peer:
     async def _until(self, missing: Callable[[], set[int]], seconds: float) -> set[int]:
         """Until nobody is missing, at most this long; returns who still is."""
         timer = asyncio.ensure_future(self.sleep(seconds))
+        timer.add_done_callback(lambda over: self.changed.set())
         try:
             while (late := missing()) and not timer.done():
                 self._heed_stop()
                 self.changed.clear()
-                woken = asyncio.ensure_future(self.changed.wait())
-                await asyncio.wait({timer, woken}, return_when=asyncio.FIRST_COMPLETED)
-                woken.cancel()
+                await self.changed.wait()
             self._heed_stop()
             return late
         finally:
@@ -363,7 +357,13 @@ class Peer:
         """Do something slow in the worker's thread."""
         return await asyncio.get_running_loop().run_in_executor(self.worker, task)
 
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self.changed.set()
+
     def _heed_stop(self) -> None:
+        if self.failure is not None:
+            raise self.failure
         if self.stopping:
             raise Stopped
 
@@ -376,8 +376,7 @@ class Peer:
         while True:
             await self.sleep(self.tick)
             self.roll.tick()
+            self.talk.hello(self.roll.unheard())
             if self.talk.begun:
                 self.talk.announce(self.roll.expected())
-            else:
-                self.talk.hello(self.roll.expected())
             self.changed.set()

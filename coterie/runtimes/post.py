@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
+from collections.abc import Callable
 
 from coterie.links.link import Link
 from coterie.runtimes.logs import tell
@@ -14,9 +14,10 @@ from coterie.runtimes.logs import tell
 class Post:
     """Hands frames to a link, in order for each peer; the oldest go beyond `room` bytes."""
 
-    def __init__(self, link: Link, room: int) -> None:
+    def __init__(self, link: Link, room: int, failed: Callable[[Exception], None]) -> None:
         self.link = link
         self.room = room
+        self.failed = failed  # told what no later frame can mend, such as a store that is not set
         self.queues: dict[int, deque[bytes]] = {}
         self.waiting: dict[int, int] = {}  # bytes
         self.carriers: dict[int, asyncio.Task[None]] = {}
@@ -41,7 +42,10 @@ class Post:
             try:
                 await self.link.send(to, frame)
             except OSError as error:
+                self.dropped += 1
                 tell("frame not sent", {"to": to, "why": repr(str(error))}, logging.WARNING)
+            except Exception as error:
+                self.failed(error)
 
     async def flush(self, seconds: float) -> None:
         """Wait until everything is handed over, at most this long."""
@@ -53,5 +57,4 @@ class Post:
         """Stop; what is still here is not sent."""
         for task in self.carriers.values():
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*self.carriers.values(), return_exceptions=True)

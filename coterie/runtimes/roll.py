@@ -14,6 +14,7 @@ class Entry:
 
     place: Place | None = None  # the last it announced; None: it has not begun
     life: int = 0  # the number its process chose when it started; 0: it never said hello
+    heard: bool = False  # it answered the hello of this process
     ready: bool = False  # it said hello and has not begun
     left: bool = False  # it said goodbye
     silent: int = 0  # ticks since it was last heard
@@ -38,8 +39,16 @@ class Roll:
         entry.silent = 0
         if entry.life == life:
             return False
-        self.entries[peer] = Entry(life=life, ready=True, stuck=entry.stuck)
+        if entry.life:  # what was known is of a process that is no more
+            entry = self.entries[peer] = Entry(heard=entry.heard, stuck=entry.stuck)
+        entry.life, entry.ready = life, entry.place is None
         return True
+
+    def welcome(self, peer: int, begun: bool) -> None:
+        """A peer answered: what it said before may be old, what it says from now on is not."""
+        entry = self.entries[peer]
+        entry.heard, entry.silent = True, 0
+        entry.ready = not begun and entry.place is None
 
     def move(self, peer: int, place: Place) -> bool:
         """A peer was heard at this place; True where it was not present before.
@@ -83,12 +92,9 @@ class Roll:
         return {peer for peer in self.entries if self.present(peer)}
 
     def unheard(self) -> set[int]:
-        """The peers that have said nothing yet."""
-        return {
-            peer
-            for peer, entry in self.entries.items()
-            if entry.place is None and not entry.ready and not entry.left
-        }
+        """The peers with which this one has not exchanged greetings, both ways."""
+        known = {peer for peer, entry in self.entries.items() if entry.heard and entry.life}
+        return self.expected() - known
 
     def expected(self) -> set[int]:
         """The peers that are in the run or may still come."""

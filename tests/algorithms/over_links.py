@@ -24,7 +24,7 @@ from tests.algorithms.world import N
 
 ROUNDS = 5
 EVERY = 2  # rounds between evaluations
-LONG = 120.0  # seconds; no wait of these runs is ever that long unless something is broken
+LONG = 240.0  # seconds; no wait of these runs is ever that long unless something is broken
 RUN = bytes(range(16))
 
 

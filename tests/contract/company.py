@@ -19,6 +19,8 @@ from coterie.peers.standing import Standing, read
 from tests.contract.command import ROOT, write
 
 LONG = 300.0  # seconds that a test waits at most; reached only when something is broken
+GOOD = {None, 0, 130, 143, -signal.SIGKILL}  # exit codes of peers as they should be
+Inside = Callable[[int], list[str]]  # the words that put a peer's command somewhere
 MADE = {"name": "synthetic", "samples": 400, "classes": 3, "features": 5}
 
 
@@ -63,8 +65,8 @@ def _entry(peer: int, port: int, folder: Path | None) -> dict[str, Any]:
 class Company:
     """Some peers of one configuration, each in a folder of its own below `here`."""
 
-    def __init__(self, here: Path, file: Path) -> None:
-        self.here, self.file = here, file
+    def __init__(self, here: Path, file: Path, inside: Inside = lambda peer: []) -> None:
+        self.here, self.file, self.inside = here, file, inside
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, *peers: int, changes: tuple[str, ...] = ()) -> None:
@@ -75,6 +77,7 @@ class Company:
             with (self.here / f"{peer}.log").open("ab") as log:
                 self.processes[peer] = subprocess.Popen(
                     [
+                        *self.inside(peer),
                         *(sys.executable, "-m", "coterie", "peer", str(self.file), *who),
                         *("--out", str(self.folder(peer)), *words),
                     ],
@@ -110,6 +113,8 @@ class Company:
         end = time.monotonic() + LONG
         while not condition():
             assert time.monotonic() < end, f"not in time: {what}\n{self.told()}"
+            codes = {process.poll() for process in self.processes.values()}
+            assert codes <= GOOD, f"a peer ended with a code of {codes}: {what}\n{self.told()}"
             time.sleep(0.02)
 
     def ends(self, *peers: int) -> list[int]:

@@ -339,6 +339,18 @@ def test_a_launch_over_mqtt_is_the_run_that_was_simulated(coterie, here):
     same_as_simulated(coterie, here, file, here / "out")
 
 
+def test_ctrl_c_ends_a_waiting_peer_with_a_usable_folder(here):
+    with company(here, real(), 4) as peers:
+        peers.start(0)
+        peers.until(lambda: "waiting for peers: 1, 2, 3" in peers.told(), "its waiting")
+        peers.strike(signal.SIGINT, 0)
+        assert peers.ends(0) == [130]
+        assert peers.standing(0).state == "stopped"
+        found = json.loads((peers.folder(0) / "summary.json").read_text())
+        assert found["results"] == [] and found["order"] == ["facade"]
+        assert "Traceback" not in peers.told()
+
+
 def test_a_peer_that_is_killed_comes_back_and_catches_up(here):
     table = real(experiment__rounds=100000, runtime__deadline=2.0)
     with company(here, table, 4) as peers:

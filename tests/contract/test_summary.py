@@ -32,6 +32,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "mse": (dict, type(None)),
     "mse_all": (*NUMBER, type(None)),
     "worst_node": NUMBER,
+    "best_node": NUMBER,
     "worst_cluster": (str, type(None)),
     "worst_cluster_accuracy": (*NUMBER, type(None)),
     "gap": NUMBER,
@@ -391,5 +392,6 @@ def test_too_few_nodes_to_keep_some_from_training_are_refused(tmp_path):
 def test_fairness_between_nodes_is_measured(made):
     for result in made.results:
         assert result["worst_node"] <= result["worst_tenth"] <= result["accuracy_all"]
+        assert result["accuracy_all"] <= result["best_node"]
         assert result["accuracy_variance"] >= 0
         assert 1 / result["nodes"] <= result["jain_index"] <= 1 + 1e-9

@@ -24,6 +24,7 @@ def test_a_node_without_samples_is_left_out_of_every_mean() -> None:
     nodes = accuracy.per_node(CONFUSION)
     assert accuracy.overall(nodes) == 62.5
     assert accuracy.worst_node(nodes) == 50
+    assert accuracy.best_node(nodes) == np.nanmax(nodes)
     assert accuracy.per_cluster(nodes, ["b", "a", "b"]) == {"a": 50, "b": 75}
 
 

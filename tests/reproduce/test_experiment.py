@@ -102,13 +102,13 @@ def test_every_committed_experiment_names_what_exists(name):
 def test_every_committed_experiment_has_a_sane_size(name):
     for part in library.load(name).parts:
         config = part.config
-        assert 8 <= part.rows() <= 4096, part.name
-        assert 20 <= config.experiment.rounds <= 5000, part.name
+        assert 3 <= part.rows() <= 4096, part.name
+        assert 10 <= config.experiment.rounds <= 5000, part.name
         assert 1 <= len(config.experiment.seeds) <= 32, part.name
         assert config.experiment.rounds % config.evaluate.every == 0, part.name
-        for table in config.algorithm:
+        for table in resolved(config).algorithm:
             size = min(sum(counts) for counts in config.data.scenarios().values())
-            assert table.options.get("degree", 4) < size
+            assert table.options.get("degree", 0) < size
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from coterie.core import Algorithm, Full, Nodes, Program, Send, State, mix
-from coterie.core.graphs import GraphSpec
+from coterie.core.federated import Federated, server_of
+from coterie.core.graphs import SERVER, GraphSpec
 from coterie.links.link import Link
 from coterie.links.loopback import Hub
 from coterie.runtimes.peer import Peer
@@ -104,11 +105,17 @@ class Company:
     peers: dict[int, Peer] = field(default_factory=dict)
     tasks: dict[int, asyncio.Task[Outcome]] = field(default_factory=dict)
 
+    @property
+    def ids(self) -> list[int]:
+        """All peers, a server last."""
+        server = [SERVER] if isinstance(self.algorithm, Federated) else []
+        return [*range(self.n), *server]
+
     def plan(self, peer: int) -> Plan:
         """The plan of a peer."""
         return Plan(
             RUN,
-            tuple(range(self.n)),
+            tuple(self.ids),
             self.rounds,
             deadline=DEADLINE,
             window=self.window,
@@ -120,7 +127,8 @@ class Company:
 
     def peer(self, peer: int, watch: Watch | None = None, link: Link | None = None) -> Peer:
         """A peer with its own data and engine."""
-        nodes = World(n=self.n, counts=(4,) * self.n).nodes()[torch.tensor([peer])]
+        nodes = World(n=self.n, counts=(4,) * self.n).nodes()
+        nodes = server_of(nodes) if peer == SERVER else nodes[torch.tensor([peer])]
         link = link or self.hub.link(peer)
         return Peer(self.algorithm, nodes, link, self.plan(peer), watch, self.clock.sleep)
 
@@ -132,7 +140,7 @@ class Company:
 
     def start_all(self) -> list[Peer]:
         """Start all peers."""
-        return [self.start(peer) for peer in range(self.n)]
+        return [self.start(peer) for peer in self.ids]
 
     async def stuck(
         self, place: Place, missing: set[int], *peers: Peer, at: Place | None = None
@@ -169,7 +177,7 @@ class Company:
 
     async def kill(self, peer: int) -> None:
         """End a peer without a word to the others."""
-        self.hub.part([peer], [other for other in range(self.n) if other != peer])
+        self.hub.part([peer], [other for other in self.ids if other != peer])
         self.tasks[peer].cancel()
         await asyncio.gather(self.tasks.pop(peer), return_exceptions=True)
         self.hub.forget(peer)
@@ -177,5 +185,6 @@ class Company:
 
 
 def values(outcomes: dict[int, Outcome]) -> list[float]:
-    """The first parameter of each peer's model."""
-    return [float(outcome.personal[0, 0]) for outcome in outcomes.values()]
+    """The first parameter of each node's model."""
+    models = [outcome.personal for outcome in outcomes.values()]
+    return [float(model[0, 0]) for model in models if model is not None]

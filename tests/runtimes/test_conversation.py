@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
+from functools import cache
 
 import pytest
 import torch
 
-from coterie.core import Fetch, Ring, Send
+from coterie.core import Fetch, Nodes, Ring, Send
 from coterie.core.messages import Message
 from coterie.links import wire
 from coterie.runtimes.conversation import CHATTY, Bounds, Conversation
@@ -22,6 +23,12 @@ RUN = bytes(range(16))
 ROUNDS = 20
 
 
+@cache
+def block(n: int) -> Nodes:
+    """All nodes; nobody trains here, so that they can be used again."""
+    return World(n=n, counts=(4,) * n).nodes()
+
+
 class Table:
     """Peers at a table; what they say lies on it until it is carried over."""
 
@@ -30,7 +37,7 @@ class Table:
         self.talks = [self._talk(n, me, window) for me in range(n)]
 
     def _talk(self, n: int, me: int, window: int) -> Conversation:
-        nodes = World(n=n, counts=(4,) * n).nodes()[torch.tensor([me])]
+        nodes = block(n)[torch.tensor([me])]
         roll = Roll([peer for peer in range(n) if peer != me], patience=3)
         talk = Conversation(
             nodes,
@@ -56,7 +63,7 @@ class Table:
     def begin(self, t: int = 0) -> None:
         """All begin together."""
         for talk in self.talks:
-            talk.await_start(())
+            arrive(talk)
         self.carry()
         for talk in self.talks:
             talk.begin(t)
@@ -66,6 +73,12 @@ class Table:
         """Let a peer say its message."""
         talk = self.talks[me]
         talk.say(message, pack(message, talk.nodes, RUN, talk.place))
+
+
+def arrive(talk: Conversation, rounds: tuple[int, ...] = ()) -> None:
+    """Let a peer come and greet everybody."""
+    talk.await_start(rounds)
+    talk.hello(talk.roll.entries)
 
 
 def rows(me: int) -> dict[str, torch.Tensor]:
@@ -196,7 +209,7 @@ def test_offers_beyond_the_window_are_dropped_whoever_is_behind() -> None:
     for t in range(8):
         table.talks[0].enter((t, 0))
         table.say(0, fetch(table.talks[0]))
-    assert set(table.talks[0].offers) == {(5, 0), (6, 0), (7, 0)}
+    assert set(table.talks[0].offers) == {(4, 0), (5, 0), (6, 0), (7, 0)}
 
 
 def test_who_asks_for_what_is_no_longer_there_is_told_so() -> None:
@@ -234,14 +247,14 @@ def test_answers_that_nobody_asked_for_are_refused() -> None:
 def test_a_peer_that_comes_late_gets_the_current_message() -> None:
     table = Table(3)
     for talk in table.talks[:2]:
-        talk.await_start(())
+        arrive(talk)
     table.carry(but=[2])  # which is not there yet
     for talk in table.talks[:2]:
         talk.begin(0)
         table.say(talk.me, ring(talk))
     assert (0, 2) not in table.said("send")
     table.carry()
-    table.talks[2].await_start(())
+    arrive(table.talks[2])
     table.carry()
     assert table.talks[2].roll.everyone() == {0, 1}  # they said where they are
     assert table.talks[0].roll.everyone() == {1}  # it has not begun
@@ -257,20 +270,49 @@ def test_a_peer_that_started_again_is_told_where_the_others_are() -> None:
     table.begin(7)
     table.talks[0].hear(1, hello(1, life=99))
     assert not table.talks[0].roll.present(1)
-    assert table.said("at") == [(0, 1)]
-    table.talks[0].hear(1, hello(1, life=99))
-    assert table.said("at") == [(0, 1)]
+    assert table.said("welcome") == [(0, 1)]
+    table.talks[0].hear(1, hello(1, life=99))  # it says so until it is heard
+    assert table.said("welcome") == [(0, 1), (0, 1)]
 
 
-def hello(sender: int, life: int = 9, rounds: tuple[int, ...] = ()) -> bytes:
-    held = {"life": torch.tensor([life]), "rounds": torch.tensor(rounds, dtype=torch.int64)}
-    return wire.encode(wire.Frame(RUN, 0, 0, sender, "hello", held))
+def test_old_news_are_no_welcome() -> None:
+    table = Table(3)
+    talk = table.talks[2]
+    arrive(talk)
+    talk.hear(0, frame("at", 0, 3))  # was under way when this peer was not there
+    talk.hear(1, welcome(1, 9, life=77))  # to whoever was here before
+    assert talk.roll.unheard() == {0, 1}
+    assert talk.roll.everyone() == set()
+    talk.hear(0, hello(0))
+    talk.hear(0, welcome(0, 9, life=talk.life))
+    assert talk.roll.unheard() == {1}
+    assert talk.roll.entries[0].place == (9, 0)
 
 
-def test_a_hello_names_the_rounds_that_a_peer_can_resume() -> None:
+def test_greetings_end_whoever_comes_first_and_how_often_they_are_said() -> None:
+    for order in ((0, 1), (1, 0)):
+        table = Table(2)
+        for me in order:
+            arrive(table.talks[me])
+            table.talks[me].hello([1 - me])
+            table.carry()
+        assert not table.talks[0].roll.unheard() and not table.talks[1].roll.unheard()
+
+
+def welcome(sender: int, t: int, life: int, begun: int = 1) -> bytes:
+    rows = {"life": torch.tensor([life, begun]), "rounds": torch.zeros(0, dtype=torch.int64)}
+    return wire.encode(wire.Frame(RUN, t, 0, sender, "welcome", rows))
+
+
+def hello(sender: int, life: int = 9) -> bytes:
+    rows = {"life": torch.tensor([life])}
+    return wire.encode(wire.Frame(RUN, 0, 0, sender, "hello", rows))
+
+
+def test_a_welcome_names_the_rounds_that_a_peer_can_resume() -> None:
     table = Table(2)
     for number, talk in enumerate(table.talks):
-        talk.await_start(tuple(range(number * 10, number * 10 + 3)))
+        arrive(talk, tuple(range(number * 10, number * 10 + 3)))
     table.carry()
     assert table.talks[0].theirs == {1: (10, 11, 12)}
     assert table.talks[1].theirs == {0: (0, 1, 2)}
@@ -299,8 +341,18 @@ BAD = {
         wire.Frame(RUN, 0, 0, 1, "at", {"x": torch.zeros(1 << 16)})
     ),
     "a hello without a life": wire.encode(wire.Frame(RUN, 0, 0, 1, "hello", {})),
-    "a hello with many rounds": hello(1, rounds=tuple(range(100))),
     "a hello with a life of 0": hello(1, life=0),
+    "a welcome with many rounds": wire.encode(
+        wire.Frame(
+            RUN,
+            0,
+            0,
+            1,
+            "welcome",
+            {"life": torch.tensor([1, 0]), "rounds": torch.arange(100)},
+        )
+    ),
+    "a malformed welcome": wire.encode(wire.Frame(RUN, 0, 0, 1, "welcome", {})),
     "an answer": frame("offer", 1),
 }
 

@@ -72,6 +72,8 @@ def test_announcements_never_lead_back() -> None:
 
 def test_a_hello_of_a_new_life_means_that_the_peer_started_again() -> None:
     roll = begun(9)
+    assert roll.greet(0, life=7)  # the first hello, of one that runs
+    assert roll.present(0)
     assert roll.greet(0, life=1)
     assert not roll.present(0)
     assert roll.comes(0, (4, 0))  # it will begin where the others are
@@ -85,6 +87,7 @@ def test_a_hello_of_a_new_life_means_that_the_peer_started_again() -> None:
 
 def test_a_peer_that_was_given_up_is_not_waited_for_because_it_says_hello() -> None:
     roll = begun(9)
+    roll.greet(0, life=7)
     roll.give_up([0])
     assert roll.greet(0, life=1)
     assert not roll.comes(0, (9, 0))
@@ -94,8 +97,12 @@ def test_a_peer_that_was_given_up_is_not_waited_for_because_it_says_hello() -> N
 
 def test_all_who_said_hello_are_present_when_the_run_begins() -> None:
     roll = Roll(range(4), patience=3)
-    roll.greet(0, life=1)
-    roll.greet(1, life=2)
+    for peer in range(3):
+        roll.greet(peer, life=1)
+    assert roll.unheard() == {0, 1, 2, 3}  # they have not answered
+    roll.welcome(0, begun=False)
+    roll.welcome(1, begun=False)
+    roll.welcome(2, begun=True)
     roll.move(2, (5, 1))
     assert roll.unheard() == {3}
     roll.begin((5, 0))

@@ -1,0 +1,1 @@
+"""Runs as experiment trackers know them: parameters, metrics over rounds, files."""

@@ -1,0 +1,161 @@
+"""Sealed runs of real peers: the protocol runs over the links, and the run is the simulated one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from coterie.algorithms import DPSGD, PPDL, EpidemicLearning, FedAvg
+from coterie.core import Algorithm, Federated, Full, Send, State
+from coterie.core.federated import server_of
+from coterie.core.graphs import SERVER
+from coterie.links import wire
+from coterie.links.letters import Identity, Letter
+from coterie.links.link import Link
+from coterie.links.loopback import Hub
+from coterie.links.ports import reserved_ports
+from coterie.links.roster import Roster
+from coterie.runtimes.lockstep import DirectExchange
+from coterie.runtimes.peer import Peer
+from coterie.runtimes.plan import Plan
+from coterie.runtimes.simulate import simulation_of
+from tests.algorithms.world import N, make_nodes
+from tests.links import grpc_peers
+
+ROUNDS = 2
+LONG = 120.0  # seconds; reached only where something is broken
+RUN = bytes(range(16))
+
+
+def ids_of(algorithm):
+    return [*range(N), *([SERVER] if isinstance(algorithm, Federated) else [])]
+
+
+def identity(me, ids):
+    known = {peer: grpc_peers.key_of(f"peer-{peer}").certificate for peer in ids}
+    return Identity(me, grpc_peers.key_of(f"peer-{me}").key, known)
+
+
+def simulated(algorithm):
+    simulation = simulation_of(algorithm, [make_nodes((1,))], DirectExchange(N))
+    simulation.start()
+    for t in range(ROUNDS):
+        simulation.round(t)
+    simulation.finish(ROUNDS)
+    return torch.cat([models for _, models in simulation.personal()])
+
+
+def peer_of(algorithm, peer, link, plan, ids):
+    nodes = make_nodes((1,))
+    nodes = server_of(nodes) if peer == SERVER else nodes[torch.tensor([peer])]
+    return Peer(algorithm, nodes, link, plan, identity=identity(peer, ids))
+
+
+async def _played(algorithm, link):
+    ids = ids_of(algorithm)
+    plan = Plan(RUN, tuple(ids), ROUNDS, deadline=LONG, patience=LONG, evaluate_every=ROUNDS)
+    peers = [peer_of(algorithm, peer, link(peer), plan, ids) for peer in ids]
+    async with asyncio.timeout(2 * LONG):
+        done = await asyncio.gather(*(peer.run() for peer in peers))
+    assert all(outcome.finished and outcome.rounds == ROUNDS for outcome in done)
+    assert not any(peer.status().rejected for peer in peers)
+    return torch.cat([outcome.personal for outcome in done[:N]])
+
+
+def played(algorithm, link):
+    return asyncio.run(_played(algorithm, link))
+
+
+SEALED = [
+    PPDL(sealed=True),
+    EpidemicLearning(3, all_reduce=True, sealed=True),
+    DPSGD("ring", sealed=True),
+    DPSGD({"name": "erdos-renyi", "probability": 0.6}, sealed=True),
+    FedAvg(clients=3, sealed=True),
+]
+
+
+@pytest.mark.parametrize("algorithm", SEALED, ids=str)
+def test_sealed_peers_play_what_is_simulated(algorithm):
+    assert_close(played(algorithm, Hub().link), simulated(algorithm), rtol=0, atol=1e-9)
+
+
+@dataclass(frozen=True)
+class Diverged(Algorithm):
+    """Everybody adds up everybody's numbers; those of node 2 are none."""
+
+    sealed: bool = True
+
+    def start(self, nodes):
+        rows = nodes.ids[:, None].double().expand(-1, nodes.layout.size)
+        return State(torch.where(nodes.ids[:, None] == 2, torch.nan, rows))
+
+    def round(self, t, state, nodes):
+        rows = self.start(nodes).params
+        inbox = yield Send({"x": rows}, along=nodes.graph(Full(), t), sealed=True)
+        return State(torch.cat([inbox.sum("x")[:, :1], inbox.count()[:, None]], 1))
+
+    def personal(self, state, nodes):
+        return torch.zeros(1, nodes.layout.size, dtype=torch.float64)
+
+
+def test_a_diverged_peer_drops_out_of_the_sums_of_all_others():
+    algorithm, hub, ids = Diverged(), Hub(), list(range(N))
+    plan = Plan(RUN, tuple(ids), 1, deadline=LONG, patience=LONG)
+
+    async def states():
+        peers = [peer_of(algorithm, peer, hub.link(peer), plan, ids) for peer in ids]
+        async with asyncio.timeout(2 * LONG):
+            return [outcome.state for outcome in await asyncio.gather(*(p.run() for p in peers))]
+
+    for me, state in enumerate(asyncio.run(states())):
+        others = [peer for peer in ids if peer not in (2, me)]
+        assert state.params.tolist() == [[sum(others), len(others)]]
+
+
+@contextlib.contextmanager
+def roster(ids):
+    with reserved_ports(len(ids)) as ports:
+        entries = [grpc_peers.entry(p, port, True) for p, port in zip(ids, ports, strict=True)]
+        yield Roster(tuple(entries))
+
+
+@pytest.mark.parametrize("algorithm", [PPDL(sealed=True), FedAvg(sealed=True)], ids=str)
+def test_sealed_peers_over_grpc_play_what_is_simulated(algorithm):
+    with roster(ids_of(algorithm)) as known:
+        found = played(algorithm, lambda peer: grpc_peers.link(peer, known))
+    assert_close(found, simulated(algorithm), rtol=0, atol=1e-9)
+
+
+class Tap(Link):
+    """A link that notes what goes through it."""
+
+    def __init__(self, link, seen):
+        self.link, self.seen, self.traffic = link, seen, link.traffic
+
+    async def open(self, receive):
+        await self.link.open(receive)
+
+    async def send(self, to, frame):
+        self.seen.append(frame)
+        await self.link.send(to, frame)
+
+    async def close(self):
+        await self.link.close()
+
+
+def test_no_frame_of_a_sealed_run_holds_a_model():
+    seen, hub = [], Hub()
+    played(PPDL(sealed=True), lambda peer: Tap(hub.link(peer), seen))
+    kinds = {wire.peek(frame).kind for frame in seen}
+    assert "seal" in kinds and not kinds & {"send", "offer"}
+    frames = [wire.decode(f) for f in seen if wire.peek(f).kind == "seal"]
+    letters = [Letter.unpack(f.rows["letter"].numpy().tobytes()) for f in frames]
+    assert {letter.kind for letter in letters} >= {"request", "masked", "open"}
+    size = make_nodes((1,)).layout.size
+    assert all(len(x.body) == 4 * (size + 1) for x in letters if x.kind == "masked")
