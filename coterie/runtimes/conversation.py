@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from coterie.core.algorithm import Algorithm
-from coterie.core.messages import Fetch, Message, Rows
+from coterie.core.messages import Message, Rows
 from coterie.core.nodes import Nodes
 from coterie.links import wire
 from coterie.links.wire import Header, WireError
 from coterie.runtimes.logs import tell
 from coterie.runtimes.mailbox import SUPERSTEPS, Late, Mailbox
-from coterie.runtimes.packing import not_sealed, sources, targets
+from coterie.runtimes.packing import SHARING, asks, not_sealed, sources, targets
 from coterie.runtimes.roll import Place, Roll
 from coterie.runtimes.seals import Seals, letter_frame, letter_in
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Post = Callable[[int, bytes], None]  # to whom, and the frame
 DATA = ("send", "offer", "ask", "seal")  # kinds that are the algorithm's traffic
-SHARING = SUPERSTEPS - 1  # in which a server's state goes to its clients; no training traffic
 GREETINGS = ("hello", "welcome")
 CHATTY = 20  # rejected frames of one peer that are all logged; after these, ever fewer
 ROUNDS = 8  # that a welcome names at most
@@ -49,7 +48,7 @@ class Bounds:
 class Offer:
     """Rows that are kept for those who ask."""
 
-    frame: bytes | None
+    frame: bytes
     answered: set[int] = field(default_factory=set)
 
 
@@ -61,6 +60,7 @@ class Saying:
     frame: bytes | None  # its rows
     to: set[int]  # who gets them unasked
     sources: set[int]  # from whom it wants to hear
+    asks: bool  # it asks them, and offers its own rows; False: they send unasked
     reached: set[int] = field(default_factory=set)  # to whom it was sent, or who was asked
     gone: set[int] = field(default_factory=set)  # who has no answer
 
@@ -146,9 +146,9 @@ class Conversation:
             return
         known = set(self.roll.entries)
         heard = set(sources(message, self.nodes)) & known
-        to = set(targets(message, self.nodes)) & known if frame is not None else set()
-        self.saying = Saying(message, frame, to, heard)
-        if isinstance(message, Fetch):
+        to = set(targets(message, self.nodes)) & known
+        self.saying = Saying(message, frame, to, heard, asks(message, self.place))
+        if self.saying.asks and frame is not None:
             self.offers[self.place] = Offer(frame)
         for peer in self.roll.entries:
             self._reach(peer)
@@ -161,7 +161,7 @@ class Conversation:
         """Begin this peer's own sum, and take part in those of others who asked already."""
         if self.seals is None:
             raise not_sealed()
-        self.saying = Saying(message, None, set(), set())
+        self.saying = Saying(message, None, set(), set(), asks=False)
         if self.place[1] > 0:
             self.announce(self.roll.everyone())
         self.seals.say(message, self.place)
@@ -172,8 +172,8 @@ class Conversation:
         """Say goodbye to everybody; whoever asks from now on gets what there is."""
         self.leaving = True
         self._tell("bye", self.roll.entries)
-        for (place, kind), asks in list(self.box.frames.items()):
-            for asker in asks if kind == "ask" else ():
+        for (place, kind), askers in list(self.box.frames.items()):
+            for asker in askers if kind == "ask" else ():
                 self._answer(asker, place)
 
     def owing(self) -> set[int]:
@@ -187,7 +187,7 @@ class Conversation:
             return set()
         if self.saying.message.sealed:
             return set() if self.seals is None else self.seals.missing()
-        if isinstance(self.saying.message, Fetch):
+        if self.saying.asks:
             open_ = self.saying.reached - self.saying.gone - self.box.senders(self.place, "offer")
             return {peer for peer in open_ if self.roll.serves(peer, self.place)}
         open_ = self.saying.sources - self.box.senders(self.place, "send")
@@ -197,7 +197,7 @@ class Conversation:
         """The frames that came in this superstep, by sender, of those who were to be heard."""
         if self.saying is None:
             return {}
-        kind = "offer" if isinstance(self.saying.message, Fetch) else "send"
+        kind = "offer" if self.saying.asks else "send"
         found = self.box.take(self.place, kind)
         return {peer: data for peer, data in found.items() if peer in self.saying.sources}
 
@@ -240,7 +240,7 @@ class Conversation:
         saying = self.saying
         if saying is None or peer in saying.reached:
             return
-        if isinstance(saying.message, Fetch):
+        if saying.asks:
             if peer in saying.sources and self.roll.serves(peer, self.place):
                 saying.reached.add(peer)
                 self._tell("ask", [peer])
@@ -251,7 +251,7 @@ class Conversation:
     def _answer(self, asker: int, place: Place) -> None:
         """Give a peer the offer it asked for, once."""
         offer = self.offers.get(place)
-        if offer is None or offer.frame is None:
+        if offer is None:
             self._tell("gone", [asker], where=place)
             return
         if asker in offer.answered:
@@ -260,9 +260,9 @@ class Conversation:
         self._post("offer", asker, offer.frame, place)
 
     def _release(self) -> None:
-        """Drop offers that nobody will ask for any more."""
+        """Drop offers that nobody will ask for any more; the newest is for who comes late."""
         oldest = (self.place[0] - self.bounds.window - 1, 0)  # where the slowest may be
-        for place in [p for p in self.offers if p < self.place]:
+        for place in sorted(self.offers)[:-1]:
             if place < oldest or self.roll.passed(place):
                 del self.offers[place]
         if self.seals is not None:
@@ -370,8 +370,7 @@ class Conversation:
         if saying is not None and saying.message.sealed and self.seals is not None:
             self.seals.lose(header.sender)
             return
-        asked = saying is not None and isinstance(saying.message, Fetch)
-        if saying is None or not asked or header.sender not in saying.reached:
+        if saying is None or not saying.asks or header.sender not in saying.reached:
             raise WireError("nobody asked for this")
         if header.kind == "offer":
             self._keep(header, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coterie.runtimes.conversation import SHARING
+from coterie.runtimes.packing import SHARING
 from coterie.runtimes.roll import Roll
 from coterie.runtimes.shelf import Rounds, first_round
 
@@ -24,6 +24,12 @@ class Pace:
             return self.roll.current()
         place = self.roll.entries[self.leader].place
         return None if place is None or not self.roll.answers(self.leader) else place[0]
+
+    def unheard(self) -> set[int]:
+        """Whose welcome counts before this peer begins; a client needs only that of its server."""
+        unheard = self.roll.unheard()
+        followed = self.leader in self.roll.everyone() - unheard
+        return set() if followed else unheard
 
     def first(self, mine: Rounds, theirs: dict[int, Rounds]) -> int:
         """The round at which to begin; `theirs` are the rounds of those who start as this one."""
@@ -49,6 +55,10 @@ class Pace:
     def behind(self, t: int) -> set[int]:
         """Who has to move before round t may begin."""
         return self.roll.behind(t - self.window)
+
+    def on_the_way(self) -> set[int]:
+        """Who has not come to the end yet, but comes."""
+        return {peer for peer in self.roll.entries if self.roll.comes(peer, (self.rounds + 1, -1))}
 
     def absent(self) -> set[int]:
         """Who has to come before a round may begin: the leader, or anybody where nobody is here."""

@@ -27,7 +27,15 @@ from coterie.errors import InputError
 from coterie.links import wire
 from coterie.links.wire import Schema, WireError
 from coterie.runtimes.lockstep import merge
+from coterie.runtimes.mailbox import SUPERSTEPS
 from coterie.runtimes.roll import Place
+
+SHARING = SUPERSTEPS - 1  # in which a server's state goes to its clients; no training traffic
+
+
+def asks(message: Message, place: Place) -> bool:
+    """Whether rows go to those who ask for them, which late ones may do too, or are pushed."""
+    return isinstance(message, Fetch) or place[1] == SHARING
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ def pack(message: Message, nodes: Nodes, run: bytes, place: Place) -> bytes | No
     heard = outgoing(message, nodes.key)
     if not heard.rows or not len(heard.key):
         return None
-    kind = "offer" if isinstance(message, Fetch) else "send"
+    kind = "offer" if asks(message, place) else "send"
     return wire.encode(wire.Frame(run, *place, int(nodes.key[0]), kind, heard.rows))
 
 

@@ -22,10 +22,10 @@ from coterie.core.messages import Inbox, Message
 from coterie.core.nodes import Nodes
 from coterie.links import wire
 from coterie.links.link import Link
-from coterie.runtimes.conversation import DATA, SHARING, Bounds, Conversation
+from coterie.runtimes.conversation import DATA, Bounds, Conversation
 from coterie.runtimes.logs import tell
 from coterie.runtimes.pace import Pace
-from coterie.runtimes.packing import Result, advance, unpack
+from coterie.runtimes.packing import SHARING, Result, advance, unpack
 from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
@@ -172,7 +172,7 @@ class Peer:
         tell("waiting for peers", {"peer": self.id, "peers": len(self.roll.entries)})
         await self._until(self._unheard_unless_begun, self.plan.patience)
         if self.roll.everyone():
-            await self._until(self.roll.unheard, self.plan.deadline / 2)
+            await self._until(self.pace.unheard, self.plan.deadline / 2)
 
     def _unheard_unless_begun(self) -> set[int]:
         return set() if self.roll.everyone() else self.roll.unheard()
@@ -310,11 +310,10 @@ class Peer:
 
     async def _linger(self) -> None:
         """Keep answering until all others are at the end too, or do not move any more."""
-        end = self.plan.rounds + 1
-        self.talk.enter((end, 0))
-        while waiting := self.roll.behind(end):
+        self.talk.enter((self.plan.rounds + 1, 0))
+        while waiting := self.pace.on_the_way():
             before = {peer: self.roll.entries[peer].place for peer in waiting}
-            late = await self._until(lambda: self.roll.behind(end), self.plan.deadline)
+            late = await self._until(self.pace.on_the_way, self.plan.deadline)
             self.roll.give_up(p for p in late if self.roll.entries[p].place == before.get(p))
 
     async def _serve(self) -> None:

@@ -22,6 +22,7 @@ from ..world import World
 from .company import DEADLINE, PATIENCE, TICK, Company, eventually, values, within
 
 N = 4
+AT_THE_END = -1
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Adding(Federated):
         return state
 
     def deliver(self, server: State, state: Nothing, nodes: Nodes) -> State:
+        self.pause(int(nodes.ids[0]), AT_THE_END)
         return State(nodes.of_server(server.params))
 
     def personal(self, state: State, nodes: Nodes) -> Tensor:
@@ -141,6 +143,32 @@ def test_a_server_goes_on_without_a_client_that_is_late() -> None:
         assert [report.missed for report in reports][:3] == [(), (), (1,)]
         assert [outcome.rounds for outcome in outcomes.values()] == [4] * (N + 1)
         assert len({client.done for client in clients}) == 1
+
+    within(test())
+
+
+def test_a_client_that_comes_back_at_the_end_still_gets_the_servers_model(tmp_path: Path) -> None:
+    async def test() -> None:
+        death, late = threading.Event(), threading.Event()
+        pauses = {(1, 2): death, (2, AT_THE_END): late}
+        company = Company(Adding(N, pauses), N, rounds=8, window=2, folder=tmp_path)
+        server = company.start_all()[-1]
+        await eventually(lambda: server.talk.place == (2, 1) and server.talk.missing() == {1})
+        await company.settled()
+        await company.kill(1)
+        death.set()
+        for waiting in (1, N):  # the server, and then everybody, at the end of the window
+            await eventually(lambda count=waiting: company.clock.waiting(DEADLINE) == count)
+            await company.settled()
+            company.clock.strike(DEADLINE)
+        await eventually(lambda: server.talk.place == (9, 0))  # where it waits for client 2
+        begun: list[int] = []
+        company.start(1, Watch(begin=lambda t, note: begun.append(t)))
+        await eventually(lambda: 1 not in server.pace.on_the_way() and begun == [7])
+        late.set()
+        outcomes = await company.outcomes()
+        final = float(outcomes[SERVER].state.params[0, 0])
+        assert values(outcomes) == [final] * N
 
     within(test())
 
