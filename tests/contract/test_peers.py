@@ -253,6 +253,18 @@ def test_a_server_without_samples_must_be_told_their_shape(coterie, here):
     assert outcome.code == 0 and "params float64[1, 31]" in outcome.out, outcome
 
 
+@pytest.mark.slow
+def test_clients_with_samples_of_their_own_and_a_server_without(here):
+    table = {**own(here, shape=[3]), **FEDERATED}
+    table["peers"] = [{"id": peer, "cluster": name} for peer, name in enumerate("abab")]
+    launch = begin("launch", write(here / "own.toml", table), "--out", "out", cwd=here)
+    out, err = launch.communicate(timeout=LONG)
+    assert launch.returncode == 0, out + err
+    result = summary(here / "out")
+    assert set(result["accuracy"]) == {"a", "b"} and result["scenario"] == "2:2"
+    assert result["server_bytes"] > 0 and result["nodes"] == 4
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
