@@ -13,7 +13,6 @@ import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,12 +25,13 @@ from coterie.links.link import Link
 from coterie.runtimes.conversation import DATA, Bounds, Conversation
 from coterie.runtimes.logs import tell
 from coterie.runtimes.pace import Pace
-from coterie.runtimes.packing import SHARING, not_sealed, pack, unpack
+from coterie.runtimes.packing import SHARING, not_sealed, unpack
 from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
-from coterie.runtimes.roll import Place, Roll
+from coterie.runtimes.roll import Roll
 from coterie.runtimes.shelf import Moment, Shelf
+from coterie.runtimes.steps import Result, advance
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -40,21 +40,6 @@ CLOSING = 10.0  # seconds to hand over the last frames
 
 class Stopped(Exception):
     """The peer was asked to stop."""
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a program yielded, and the frame that carries its rows."""
-
-    message: Message
-    frame: bytes | None
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a program returned."""
-
-    value: Any
 
 
 class Peer:
@@ -100,7 +85,7 @@ class Peer:
         self.state: Any = None
         self.done = 0  # rounds
         self.before = 0  # bytes sent before the process started
-        self.heard: set[int] = set()  # in this round
+        self.heard: set[int] = set()  # since the last report
         self.missed: set[int] = set()
         self.resigned = False  # to being alone
         self.recent: deque[Moment] = deque(maxlen=plan.window + 1)  # what another may resume at
@@ -205,7 +190,6 @@ class Peer:
     async def _round(self) -> None:
         """The round at hand, its evaluation and its checkpoint."""
         t = self.done
-        self.heard, self.missed = set(), set()
         program = self.role.round(t, self.state)
         if program is None:
             await self._until(lambda: self.pace.at_work(t), self.plan.patience)
@@ -243,21 +227,14 @@ class Peer:
         """Run a program to the end, superstep by superstep; returns what it returns."""
         inbox: Inbox | None = None
         for step in itertools.count(first):
-            said = await self._work(partial(self._advance, program, inbox, (t, step)))
+            place, run = (t, step), self.plan.run
+            said = await self._work(partial(advance, program, inbox, self.nodes, run, place))
             if isinstance(said, Result):
                 return said.value
             if step:
-                self.talk.enter((t, step))
+                self.talk.enter(place)
             self.talk.say(said.message, said.frame)
             inbox = await self._inbox(said.message)
-
-    def _advance(self, program: Program, inbox: Inbox | None, place: Place) -> Said | Result:
-        """The next message of a program, packed; in the worker's thread."""
-        try:
-            message = next(program) if inbox is None else program.send(inbox)
-        except StopIteration as stop:
-            return Result(stop.value)
-        return Said(message, pack(message, self.nodes, self.plan.run, place))
 
     async def _inbox(self, message: Message) -> Inbox:
         """What came in this superstep until nobody was missing, or until the deadline."""
@@ -291,6 +268,7 @@ class Peer:
             tell("ignored", facts, logging.WARNING)
         facts = {"peer": self.id, "round": self.done, "heard": report.heard, "bytes": self.sent}
         tell("round done", facts, logging.DEBUG)
+        self.heard, self.missed = set(), set()
         self.watch.round(report)
 
     def _scores(self) -> Scores | None:
@@ -313,7 +291,6 @@ class Peer:
         if last is None:
             return
         await self._follow()
-        self.heard, self.missed = set(), set()
         self.state = await self._drive(self.plan.rounds, last)
         await self._report("final", evaluated=True)
 
