@@ -88,7 +88,7 @@ class Peer:
         self.state: Any = None
         self.done = 0  # rounds
         self.before = 0  # bytes sent before the process started
-        self.heard: set[int] = set()  # in this round
+        self.heard: set[int] = set()  # since the last report
         self.missed: set[int] = set()
         self.resigned = False  # to being alone
         self.recent: deque[Moment] = deque(maxlen=plan.window + 1)  # what another may resume at
@@ -193,7 +193,6 @@ class Peer:
     async def _round(self) -> None:
         """The round at hand, its evaluation and its checkpoint."""
         t = self.done
-        self.heard, self.missed = set(), set()
         program = self.role.round(t, self.state)
         if program is None:
             await self._until(lambda: self.pace.at_work(t), self.plan.patience)
@@ -231,13 +230,12 @@ class Peer:
         """Run a program to the end, superstep by superstep; returns what it returns."""
         inbox: Inbox | None = None
         for step in itertools.count(first):
-            said = await self._work(
-                partial(advance, program, inbox, self.nodes, self.plan.run, (t, step))
-            )
+            place, run = (t, step), self.plan.run
+            said = await self._work(partial(advance, program, inbox, self.nodes, run, place))
             if isinstance(said, Result):
                 return said.value
             if step:
-                self.talk.enter((t, step))
+                self.talk.enter(place)
             self.talk.say(said.message, said.frame)
             inbox = await self._inbox(said.message)
 
@@ -282,6 +280,7 @@ class Peer:
             tell("ignored", facts, logging.WARNING)
         facts = {"peer": self.id, "round": self.done, "heard": report.heard, "bytes": self.sent}
         tell("round done", facts, logging.DEBUG)
+        self.heard, self.missed = set(), set()
         self.watch.round(report)
 
     def _scores(self) -> Scores | None:
@@ -304,7 +303,6 @@ class Peer:
         if last is None:
             return
         await self._follow()
-        self.heard, self.missed = set(), set()
         self.state = await self._drive(self.plan.rounds, last)
         await self._report("final", evaluated=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from dataclasses import dataclass, field
 
@@ -62,6 +63,21 @@ def test_peers_play_what_is_simulated(algorithm: Algorithm, n: int) -> None:
         assert values(outcomes) == pytest.approx(expected(algorithm, n, 6), abs=1e-12)
         assert all(outcome.finished for outcome in outcomes.values())
         assert not company.hub.open
+
+    within(test())
+
+
+@pytest.mark.parametrize("algorithm", [Averaging(), Asking()])
+def test_it_does_not_matter_how_long_frames_take(algorithm: Algorithm) -> None:
+    async def test() -> None:
+        for seed in range(3):
+            company = Company(algorithm, n=4, rounds=6)
+            dice = random.Random(seed)
+            company.hub.delay = lambda source, to, dice=dice: dice.choice([0, 0, 0.001, 0.01])
+            company.start_all()
+            outcomes = await company.outcomes()
+            assert values(outcomes) == pytest.approx(expected(algorithm, 4, 6), abs=1e-12)
+            assert all(peer.status().rejected == 0 for peer in company.peers.values())
 
     within(test())
 
