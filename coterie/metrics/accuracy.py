@@ -11,12 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
-def confusion_counts(true: ArrayLike, predicted: ArrayLike, classes: int) -> NDArray[np.int64]:
-    """The `[C, C]` counts of one node's test samples."""
-    cells = np.asarray(true, np.int64) * classes + np.asarray(predicted, np.int64)
-    return np.bincount(cells, minlength=classes * classes).reshape(classes, classes)
-
-
 def per_node(confusion: ArrayLike) -> NDArray[np.float64]:
     """Each node's accuracy in percent."""
     counts = np.asarray(confusion, np.float64)

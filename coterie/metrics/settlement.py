@@ -94,14 +94,6 @@ def adjusted_rand_index(choice_row: ArrayLike, cluster: ArrayLike) -> float:
     return float(2 * (together * apart - split * joined) / chance)
 
 
-def switches(choices: ArrayLike) -> NDArray[np.int64]:
-    """How many nodes changed head in each row of `[rounds, nodes]`; none in the first."""
-    rows = np.asarray(choices, np.int64)
-    changed = np.zeros(len(rows), np.int64)
-    changed[1:] = (rows[1:] != rows[:-1]).sum(axis=1)
-    return changed
-
-
 def problems(choice_row: ArrayLike, cluster: ArrayLike, judge: Judge = settled) -> str:
     """Why these choices are not settled, in plain words; empty where they are."""
     if judge(choice_row, cluster):

@@ -5,11 +5,6 @@ from __future__ import annotations
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def gigabytes(count: float) -> float:
-    """Bytes as GB."""
-    return count / 1e9
-
-
 def unit(count: float) -> tuple[float, str]:
     """The unit in which a count of bytes is short, and how many bytes it is."""
     power = 0

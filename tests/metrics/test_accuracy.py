@@ -6,15 +6,6 @@ from coterie.metrics import accuracy
 CONFUSION = np.array([[[3, 1], [0, 0]], [[1, 1], [1, 1]], [[0, 0], [0, 0]]])
 
 
-def test_confusion_counts_have_the_true_class_in_the_row() -> None:
-    counts = accuracy.confusion_counts([0, 0, 1, 2], [0, 1, 1, 0], classes=3)
-    assert counts.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
-
-
-def test_confusion_counts_of_no_samples_are_zero() -> None:
-    assert accuracy.confusion_counts([], [], classes=2).tolist() == [[0, 0], [0, 0]]
-
-
 def test_accuracy_is_a_percentage_and_a_node_without_samples_has_none() -> None:
     got = accuracy.per_node(CONFUSION)
     assert got[:2].tolist() == [75, 50] and np.isnan(got[2])

@@ -48,11 +48,6 @@ def test_the_rand_index_is_one_when_heads_and_clusters_agree() -> None:
     assert settlement.adjusted_rand_index([0, 0, 0, 0], CLUSTER) == 0
 
 
-def test_switches_count_the_nodes_that_changed_head() -> None:
-    assert settlement.switches([[0, 0, 0], [0, 1, 1], [0, 1, 0]]).tolist() == [0, 2, 1]
-    assert settlement.switches(np.zeros((0, 3))).tolist() == []
-
-
 def test_no_nodes_at_all_are_legal() -> None:
     assert settlement.matrix([], []).shape == (0, 0)
     assert settlement.settled([], []) is True

@@ -19,10 +19,6 @@ def test_bytes_have_three_digits_and_a_unit(count: float, text: str) -> None:
     assert traffic.format_bytes(count) == text
 
 
-def test_a_gigabyte_is_a_billion_bytes() -> None:
-    assert traffic.gigabytes(1_725_000_000) == 1.725
-
-
 def test_the_unit_of_a_count_is_the_one_it_is_written_in() -> None:
     assert traffic.unit(1_725_000_000) == (1e9, "GB")
     assert traffic.unit(0) == (1, "B")
