@@ -61,6 +61,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "parity_reason": (str, type(None)),
     "before_all_reduce": (dict, type(None)),
     "unseen": (dict, type(None)),
+    "everywhere": (dict, type(None)),
 }
 PROMISED = {  # by the design
     *("label", "scenario", "seed", "algorithm", "nodes", "rounds", "metric", "accuracy"),
@@ -382,6 +383,32 @@ def test_nodes_that_do_not_train_are_judged_by_what_they_get(tmp_path):
     assert spread["mean"] is not None and spread["std"] is not None
     assert made.aggregate["local"]["8:4"]["unseen_accuracy_all"]["mean"] is None
     assert len(list((made.folder / "models" / "fedavg").rglob("*.safetensors"))) == 9 * 4
+
+
+def disjoint(classes):
+    """Clusters of two nodes each that have no label in common."""
+    return [
+        {"name": f"c{number}", "nodes": 2, "shifts": [{"name": "labels", "classes": mine}]}
+        for number, mine in enumerate(classes)
+    ]
+
+
+@pytest.mark.parametrize("test", [0.0, 0.2], ids=["a test split", "own test samples"])
+def test_models_can_be_tested_on_what_all_nodes_are_tested_on(tmp_path, test):
+    tables = tiny(
+        experiment={"seeds": [3, 5], "rounds": 2},
+        data={"source": "digits", "test": test, "clusters": disjoint([[0, 1, 2], [8, 9]])},
+        train={"steps": 20},
+        evaluate={"every": 1, "everywhere": True},
+        algorithm=[{"name": "local"}, {"name": "fedavg", "fraction": 1.0}],
+    )
+    made = carry_out(tmp_path / "run", **tables)
+    for result in of(made, "local"):  # knows its own labels alone
+        assert result["everywhere"]["accuracy_all"] < 75 < result["accuracy_all"]
+    for result in of(made, "fedavg"):  # one model, and the same samples for all
+        (everywhere,) = set(result["everywhere"]["accuracy"].values())
+        assert result["worst_node"] <= everywhere <= result["best_node"]
+    assert made.aggregate["local"]["2:2"]["everywhere_accuracy_all"]["mean"] < 75
 
 
 def test_too_few_nodes_to_keep_some_from_training_are_refused(tmp_path):
