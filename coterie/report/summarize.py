@@ -43,6 +43,15 @@ ELSEWHERE = ("unseen", "everywhere")  # of newcomers, and on the test samples of
 BEYOND = ("accuracy_all", "mse_all", "worst_tenth", "fair_accuracy")  # such as `unseen_mse_all`
 
 
+def is_key(key: str) -> bool:
+    """Whether an aggregate may have this key; clusters are taken on trust."""
+    kind, _, cluster = key.partition(":")
+    if cluster:
+        return kind in ("accuracy", "mse", *DISTANCES)
+    beyond = {f"{place}_{name}" for place, name in product(ELSEWHERE, BEYOND)}
+    return kind in {*PLAIN, *beyond, "fair_accuracy_of_means"}
+
+
 class Pair(BaseModel):
     """How alike two clusters are treated; 0: alike."""
 

@@ -132,6 +132,8 @@ SHORT = {
     "everywhere_accuracy_all": "everywhere %",
     "mse_all": "all MSE",
     "rounds_to_target": "rounds",
+    "settled": "settled",
+    "drops": "drops of %",
 }
 
 
@@ -145,7 +147,7 @@ def digits(key: str) -> int:
     """How many decimals a key is written with: percents have two, fractions four."""
     if key in ("models", "rounds_to_target"):
         return 1
-    percent = "accuracy" in key or key in NODES
+    percent = "accuracy" in key or key in (*NODES, "settled", "drops")
     return 2 if percent else 4
 
 
