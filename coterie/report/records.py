@@ -41,7 +41,8 @@ Frames = dict[str, pd.DataFrame]
 def column_of(key: str) -> tuple[str, str, str]:
     """The frame, column and cluster in which a key of an aggregate is found round by round."""
     kind, _, cluster = key.partition(":")
-    same = {"accuracy_all": "accuracy", "mse_all": "loss", "mse": "loss", "bytes_per_node": "bytes"}
+    losses = dict.fromkeys(("mse_all", "mse", "loss_all"), "loss")
+    same = {"accuracy_all": "accuracy", "bytes_per_node": "bytes", **losses}
     return ("cluster" if cluster else "overall"), same.get(kind, kind), cluster
 
 

@@ -17,6 +17,7 @@ ByCluster = dict[str, float | None]
 PLAIN = (
     "accuracy_all",
     "mse_all",
+    "loss_all",
     "worst_node",
     "best_node",
     "worst_tenth",
@@ -68,6 +69,7 @@ class Metrics(BaseModel):
     mse: ByCluster | None = None
     accuracy_all: float | None = None
     mse_all: float | None = None
+    loss_all: float | None = None
     worst_node: float | None = None
     best_node: float | None = None
     worst_cluster: str | None = None

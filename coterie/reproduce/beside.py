@@ -131,6 +131,7 @@ SHORT = {
     "unseen_accuracy_all": "unseen %",
     "everywhere_accuracy_all": "everywhere %",
     "mse_all": "all MSE",
+    "loss_all": "loss",
     "rounds_to_target": "rounds",
     "settled": "settled",
     "drops": "drops of %",

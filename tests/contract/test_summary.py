@@ -31,6 +31,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "accuracy_all": (*NUMBER, type(None)),
     "mse": (dict, type(None)),
     "mse_all": (*NUMBER, type(None)),
+    "loss_all": (*NUMBER, type(None)),
     "worst_node": NUMBER,
     "best_node": NUMBER,
     "worst_cluster": (str, type(None)),
@@ -414,6 +415,13 @@ def test_models_can_be_tested_on_what_all_nodes_are_tested_on(tmp_path, test):
 def test_too_few_nodes_to_keep_some_from_training_are_refused(tmp_path):
     with pytest.raises(coterie.InputError, match=r"evaluate\.unseen_clients: 0\.05 of 6 nodes"):
         carry_out(tmp_path / "run", **tiny(evaluate={"unseen_clients": 0.05}))
+
+
+def test_the_loss_of_all_is_that_of_the_last_record(made):
+    kept = ("label", "scenario", "seed")
+    last = {tuple(r[k] for k in kept): r for r in records_of(made.folder) if r["kind"] == "overall"}
+    for result in made.results:
+        assert result["loss_all"] == last[tuple(result[k] for k in kept)]["loss"] > 0
 
 
 def test_fairness_between_nodes_is_measured(made):
