@@ -55,8 +55,9 @@ class Verdict:
         """The verdict in one line."""
         if not self.apart:
             return f"open: {self.claim.text}"
-        cells = [cell.text for cell in _numbers(self)]
-        return f"{self.state}: {self.claim.text} [{', '.join(cells)} seeds]"
+        ours, wanted, apart, seeds = (cell.text for cell in _numbers(self))
+        numbers = f"{ours}; wanted {wanted}; apart {apart}; {seeds} seeds"
+        return f"{self.state}: {self.claim.text} [{numbers}]"
 
 
 def _fits(claim: ClaimTable, apart: float) -> bool:
@@ -119,7 +120,7 @@ def _rows(frame: pd.DataFrame, place: Place) -> pd.DataFrame:
 
 def table(made: Sequence[Verdict]) -> Table:
     """A line for each claim."""
-    header = ["claim", "verdict", "measured", "ours", "against", "difference", "seeds"]
+    header = ["claim", "verdict", "measured", "ours", "wanted", "difference", "seeds"]
     return Table(header, [_line(verdict) for verdict in made])
 
 
@@ -135,11 +136,11 @@ def _numbers(verdict: Verdict) -> list[Cell]:
     claim, apart = verdict.claim, verdict.apart
     write = plus_minus(digits(claim.key))
     ours, other = (spread(own[seed] for seed in apart) for own in (verdict.ours, verdict.other))
-    against = f"{claim.than:g}" if isinstance(claim.than, float) else f"{claim.than} {write(other)}"
+    wanted = f"{claim.than:g}" if isinstance(claim.than, float) else f"{claim.than} {write(other)}"
     margin = f" by {claim.by:g}" if claim.by else ""
     return [
         Cell(f"{claim.label} {write(ours)}"),
-        Cell(f"{claim.relation} {against}{margin}"),
+        Cell(f"{claim.relation} {wanted}{margin}"),
         Cell(_difference(claim, ours["mean"], other["mean"])),
         Cell(f"{verdict.held} of {len(apart)}"),
     ]
