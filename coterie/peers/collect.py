@@ -143,6 +143,7 @@ class Collection:
                 "parity_reason": self.member["parity_reason"],
                 "before_all_reduce": self.metrics[before[-1]] if last[1] == "final" else None,
                 "unseen": None,
+                "everywhere": None,
                 "missing": [s.node for s in self.stories if s not in there],
             }
         ]

@@ -128,8 +128,13 @@ SHORT = {
     "fair_accuracy_of_means": "fair %",
     "bytes_per_node": "sent/node",
     "accuracy_all": "all %",
+    "unseen_accuracy_all": "unseen %",
+    "everywhere_accuracy_all": "everywhere %",
     "mse_all": "all MSE",
+    "loss_all": "loss",
     "rounds_to_target": "rounds",
+    "settled": "settled",
+    "drops": "drops of %",
 }
 
 
@@ -143,7 +148,7 @@ def digits(key: str) -> int:
     """How many decimals a key is written with: percents have two, fractions four."""
     if key in ("models", "rounds_to_target"):
         return 1
-    percent = key.startswith(("accuracy", "fair_accuracy")) or key in NODES
+    percent = "accuracy" in key or key in (*NODES, "settled", "drops")
     return 2 if percent else 4
 
 
