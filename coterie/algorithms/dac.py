@@ -65,7 +65,7 @@ class DAC(Algorithm):
             {"scores": state.scores} if self.two_hop else {}
         )
         inbox = yield Fetch(rows, self.choose(t, state.scores, nodes))  # 1
-        losses = nodes[inbox.receiver].loss(  # 2: my data, their models
+        losses = nodes[inbox.hearers].loss(  # 2: my data, their models
             inbox["params"][inbox.sender], t, "scores", self.samples or None
         )
         scores, asked = self.learn(state, inbox, similarity(losses), nodes)  # 3
