@@ -15,6 +15,7 @@ import sys
 
 import torch
 import torch.nn.functional as F
+from check_layers import DEVICE, GEOMETRIES, LIMITS, Tally, check_layers, error, new
 from torch import Tensor, nn
 
 from coterie.core import LocalWork, Nodes, Population
@@ -23,102 +24,8 @@ from coterie.core.samples import Pool, Samples
 from coterie.core.slots_gpu import sum_slots_on_gpu
 from coterie.models import Shape, build_model
 from coterie.training import TrainingSettings, make_engine, network, objectives, optimizers
-from coterie.training.kernels import activation, convolution, dense, loss, samples
+from coterie.training.kernels import convolution, dense, loss, samples
 from coterie.training.kernels.update import Descent
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-LIMITS = {"ieee": 1e-5, "tf32": 5e-3, "bf16": 3e-2}
-GEOMETRIES = [
-    convolution.Geometry(32, 32, 4, 32, (5, 5), 1, (2, 2)),
-    convolution.Geometry(16, 16, 32, 32, (5, 5), 1, (2, 2)),
-    convolution.Geometry(8, 8, 32, 64, (5, 5), 1, (2, 2)),
-    convolution.Geometry(13, 11, 8, 16, (3, 2), 2, (1, 0)),
-]
-STAGES = [
-    activation.Stage(32, 32, 32, 2, True, True, "max", 1e-5),
-    activation.Stage(8, 8, 64, 2, True, True, "", 1e-5),
-    activation.Stage(10, 10, 16, 1, False, True, "max"),
-    activation.Stage(7, 7, 64, 2, True, True, "max", 1e-5),
-    activation.Stage(7, 10, 16, 2, True, True, "mean", 1e-5),
-    activation.Stage(9, 11, 16, 1, False, False, "mean"),
-]
-POOLS = {"max": F.max_pool2d, "mean": F.avg_pool2d}
-
-
-def error(got: Tensor, wanted: Tensor) -> float:
-    return float((got.double() - wanted).norm() / wanted.norm())
-
-
-def new(*shape: int) -> Tensor:
-    return torch.randn(*shape, device=DEVICE)
-
-
-def check_convolution(shape: convolution.Geometry, precision: str) -> dict[str, float]:
-    rows, batch = 3, 5
-    x = new(rows, batch, shape.height, shape.width, shape.channels)
-    w = new(rows, *shape.kernel, shape.channels, shape.filters)
-    b, dy = new(rows, shape.filters), new(rows, batch, *shape.out, shape.filters)
-    y, dx = torch.full_like(dy, torch.nan), torch.full_like(x, torch.nan)
-    parts = convolution.weight_parts(rows, batch, shape)
-    dw, db = new(parts, *w.shape), new(parts, *b.shape)
-    convolution.forward(x, w, b, y, shape, precision)
-    convolution.input_gradient(dy, w, dx, shape, precision)
-    convolution.weight_gradient(x, dy, dw, db, shape, precision)
-    worst = {"forward": 0.0, "input": 0.0, "weight": 0.0, "bias": 0.0}
-    for row in range(rows):
-        image = x[row].double().permute(0, 3, 1, 2).requires_grad_()
-        weight = w[row].double().permute(3, 2, 0, 1).requires_grad_()
-        bias = b[row].double().requires_grad_()
-        out = F.conv2d(image, weight, bias, shape.stride, shape.padding)
-        grads = torch.autograd.grad(
-            out, (image, weight, bias), dy[row].double().permute(0, 3, 1, 2)
-        )
-        pairs = {
-            "forward": (y[row], out.permute(0, 2, 3, 1)),
-            "input": (dx[row], grads[0].permute(0, 2, 3, 1)),
-            "weight": (dw.sum(0)[row], grads[1].permute(2, 3, 1, 0)),
-            "bias": (db.sum(0)[row], grads[2]),
-        }
-        for name, (got, wanted) in pairs.items():
-            worst[name] = max(worst[name], error(got, wanted.detach()))
-    return worst
-
-
-def check_stage(stage: activation.Stage) -> dict[str, float]:
-    rows, batch = 3, 4
-    y = new(rows, batch, stage.height, stage.width, stage.channels)
-    gamma, beta = new(rows, stage.channels), new(rows, stage.channels)
-    out = torch.full((rows, batch, *stage.out, stage.channels), torch.nan, device=DEVICE)
-    dout, dy = torch.randn_like(out), torch.zeros_like(y)
-    stats = (new(rows * batch * stage.groups), new(rows * batch * stage.groups))
-    partial = (new(rows * batch, stage.channels), new(rows * batch, stage.channels))
-    scale = (gamma, beta) if stage.norm else (None, None)
-    activation.forward(y, *scale, out, stats, stage)
-    activation.backward(y, *scale, dout, stats, dy, partial, stage)
-    worst = {"forward": 0.0, "input": 0.0, "gamma": 0.0, "beta": 0.0}
-    for row in range(rows):
-        image = y[row].double().permute(0, 3, 1, 2).requires_grad_()
-        g, b = (part[row].double().requires_grad_() for part in (gamma, beta))
-        z = F.group_norm(image, stage.groups, g, b, stage.eps) if stage.norm else image
-        z = F.relu(z) if stage.relu else z
-        z = POOLS[stage.pool](z, 2) if stage.pool else z
-        wanted = torch.autograd.grad(
-            z, (image, g, b), dout[row].double().permute(0, 3, 1, 2), allow_unused=True
-        )
-        pairs = {"forward": (out[row], z), "input": (dy[row], wanted[0])}
-        for name, (got, right) in pairs.items():
-            worst[name] = max(worst[name], error(got, right.detach().permute(0, 2, 3, 1)))
-        if stage.norm:
-            for name, got, right in zip(("gamma", "beta"), partial, wanted[1:], strict=True):
-                mine = got.view(rows, batch, -1)[row].sum(0)
-                worst[name] = max(worst[name], error(mine, right))
-    return worst
-
-
-def check_dense(precision: str) -> float:
-    x, w, b, y = new(5, 8, 1024), new(5, 1024, 10), new(5, 1, 10), new(5, 8, 10)
-    dense.forward(x, w, b, y, True, precision)
-    return error(y, F.relu(torch.baddbmm(b.double(), x.double(), w.double())))
 
 
 def check_steps(precision: str, momentum: float) -> dict[str, float]:
@@ -139,8 +46,8 @@ def check_steps(precision: str, momentum: float) -> dict[str, float]:
             gradient = [torch.bmm(flat.double().mT, dout.double()), dout.double().sum(1, True)]
         else:
             dw, db = new(1, *own[0].shape), new(1, *own[1].shape)
-            convolution.weight_gradient(x, dy, dw, db, shape, "ieee")
-            convolution.weight_step(x, dy, weights, shape, precision, descent)
+            convolution.weight_gradient(x, dy, (dw, db), shape, "ieee")
+            convolution.weight_gradient(x, dy, weights, shape, precision, descent)
             gradient = [dw[0].double(), db[0].double()]
         for part, got in enumerate(weights):
             rate = lr.double().view(-1, *[1] * (got.ndim - 1))
@@ -200,6 +107,14 @@ def check_turned() -> float:
     return error(x[..., :3], pool.read(ids, torch.float64).permute(0, 1, 3, 4, 2))
 
 
+def check_table() -> float:
+    """Reading rows of a table, which are not scaled."""
+    table, ids = new(40, 301), torch.randint(0, 40, (6, 7), device=DEVICE)
+    pool, x = Pool(table, ids[0], (0.0,), (1.0,)), new(6, 7, 1, 301, 1)
+    samples.gather(pool, ids, torch.ones(1, device=DEVICE), torch.zeros(1, device=DEVICE), x)
+    return error(x.flatten(2), table[ids].double())
+
+
 def check_slots() -> dict[str, float]:
     """Sums of heard rows, with and without weights; a second call must give the same bits."""
     rows, heard = new(40, 90_001), torch.randint(0, 40, (70, 5), device=DEVICE)
@@ -230,9 +145,16 @@ def mirror() -> nn.Module:
 
 SHAPE = Shape((3, 32, 32), 10)
 MODELS = {
-    "lenet": (build_model({"name": "lenet"}, SHAPE), "classification"),
-    "cnn": (build_model({"name": "cnn"}, SHAPE), "classification"),
-    "a mirror": (mirror, "reconstruction"),
+    "lenet": (build_model({"name": "lenet"}, SHAPE), "classification", "sgd"),
+    "cnn": (build_model({"name": "cnn"}, SHAPE), "classification", "sgd"),
+    "mlp": (build_model({"name": "mlp"}, SHAPE), "classification", "adam"),
+    "a mirror": (mirror, "reconstruction", "sgd"),
+    "autoencoder": (build_model({"name": "autoencoder"}, SHAPE), "reconstruction", "sgd"),
+    "autoencoder, Adam": (
+        build_model({"name": "autoencoder", "unit": True}, SHAPE),
+        "reconstruction",
+        "adam",
+    ),
 }
 
 
@@ -242,12 +164,12 @@ def ten_steps(model: str, path: str, device: str, t: int = 0, rows: int = 4) -> 
     Other numbers of rows are some of 16, so that a GPU pads them.
     """
     torch.manual_seed(0)
-    build, objective = MODELS[model]
+    build, objective, optimizer = MODELS[model]
     images = torch.randint(0, 256, (400, *SHAPE.sample), dtype=torch.uint8)
     pool = Pool(images, torch.arange(400) % 10, (0.5,) * 3, (0.5,) * 3)
     settings = TrainingSettings(
         objectives.build(objective),
-        optimizers.build("sgd"),
+        optimizers.build(optimizer),
         10,
         8,
         torch.device(device),
@@ -272,30 +194,6 @@ def ten_steps(model: str, path: str, device: str, t: int = 0, rows: int = 4) -> 
     return (nodes.train(before, t) - before).cpu()
 
 
-class Tally:
-    """Prints cases and counts those that failed."""
-
-    failed = 0
-
-    def __call__(self, name: str, value: float, limit: float) -> None:
-        good = value <= limit
-        self.failed += not good
-        print(f"{'ok  ' if good else 'FAIL'} {name:<60} {value:.2e}", flush=True)
-
-
-def check_kernels(report: Tally) -> None:
-    for shape, (precision, limit) in itertools.product(GEOMETRIES, LIMITS.items()):
-        for name, value in check_convolution(shape, precision).items():
-            size = f"{shape.height}x{shape.width}x{shape.channels}->{shape.filters}"
-            report(f"convolution {size} {precision} {name}", value, limit)
-    for stage in STAGES:
-        for name, value in check_stage(stage).items():
-            size = f"{stage.height}x{stage.width}x{stage.channels}"
-            report(f"stage {size} {stage.pool} {name}", value, 1e-5)
-    for precision, limit in LIMITS.items():
-        report(f"dense {precision}", check_dense(precision), limit)
-
-
 def check_rest(report: Tally) -> None:
     for (precision, limit), momentum in itertools.product(LIMITS.items(), (0.0, 0.9)):
         for name, value in check_steps(precision, momentum).items():
@@ -305,6 +203,7 @@ def check_rest(report: Tally) -> None:
     for name, value in check_slots().items():
         report(f"sums of heard rows, {name}", value, 1e-5)
     report("images that are stored once and turned", check_turned(), 1e-5)
+    report("rows of a table", check_table(), 0)
     report("draws that differ from the CPU's", check_draws(), 0)
 
 
@@ -331,7 +230,7 @@ def check_paths(report: Tally) -> None:
 
 def main() -> None:
     report = Tally()
-    check_kernels(report)
+    check_layers(report)
     check_rest(report)
     if DEVICE == "cuda":
         check_paths(report)

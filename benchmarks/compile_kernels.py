@@ -36,7 +36,7 @@ from coterie.training.chain import chain_of
 from coterie.training.goals import goal_of
 from coterie.training.network import Network
 from coterie.training.objectives import Classification, Objective, Reconstruction, Regression
-from coterie.training.optimizers import SGD, Optimizer
+from coterie.training.optimizers import SGD, Adam, Optimizer
 
 TARGET = GPUTarget("cuda", 90, 32)
 MULTIPROCESSORS, REGISTERS, SHARED, WARPS, BLOCKS = 132, 65536, 227 << 10, 64, 32  # of an H200
@@ -151,7 +151,7 @@ def _compiled(source: ASTSource, options: dict[str, Any]) -> tuple[int, int, int
 
 def make_network(
     module: nn.Module,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     rows: int,
     objective: Objective,
     optimizer: Optimizer,
@@ -161,7 +161,7 @@ def make_network(
     """A network that trains `rows` models on batches of 8, of `turned` images."""
     layout = layout_of(module)
     channels = shape[0]
-    images = torch.zeros(1, *shape, dtype=torch.uint8)
+    images = torch.zeros(1, *shape, dtype=torch.uint8 if len(shape) == 3 else torch.float32)
     targets = torch.zeros(1, dtype=torch.int64)
     if isinstance(objective, Regression):
         targets = module(torch.zeros(1, *shape)).detach()
@@ -190,7 +190,10 @@ def step(network: Network) -> list[Launch]:
 
 
 def known_model(name: str, rows: int, device: str = "cpu") -> Network:
-    """A registered model on the shapes of CIFAR-10."""
+    """A registered model on the shapes of CIFAR-10; an autoencoder on MNIST's, with Adam."""
+    if name == "autoencoder":
+        module = build_model({"name": name, "unit": True}, Shape((1, 28, 28), 0))()
+        return make_network(module, (1, 28, 28), rows, Reconstruction(), Adam(), device=device)
     shape = (3, 32, 32)
     module = build_model({"name": name}, Shape(shape, 10))()
     return make_network(module, shape, rows, Classification(), SGD(), device=device)

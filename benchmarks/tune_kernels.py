@@ -50,11 +50,11 @@ def work(kind: str, shape: conv.Geometry, rows: int, batch: int) -> Callable[[],
     w = new(rows, *shape.kernel, shape.channels, shape.filters)
     b, y = new(rows, shape.filters), new(rows, batch, *shape.out, shape.filters)
     if kind == "input":
-        return lambda: conv.input_gradient(y, w, x, shape, "tf32")
+        return lambda: conv.input_gradient(y, w, None, x, shape, "tf32")
     if kind == "weight":
         parts = conv.weight_parts(rows, batch, shape)
         dw, db = new(parts, *w.shape), new(parts, *b.shape)
-        return lambda: conv.weight_gradient(x, y, dw, db, shape, "tf32")
+        return lambda: conv.weight_gradient(x, y, (dw, db), shape, "tf32")
     return lambda: conv.forward(x, w, b, y, shape, "tf32")
 
 

@@ -42,10 +42,11 @@ class FusedEngine(Engine):
         self.sizes: Sizes = self.generic.sizes
         split = self.layout.split
         at = {column.name: column.start for column in self.layout.columns}
-        starts = [at[f"{link.name}.weight"] for link in self.chain]
-        # the first link of the head, where the head is the chain's end
-        whole = split is not None and starts == sorted(starts)
-        self.head = sum(start < (split or 0) for start in starts) if whole else 0
+        starts = [(place, at[name]) for place, link in enumerate(self.chain) for name in link.names]
+        # the first link with weights of the head, where the head is the chain's end
+        whole = split is not None and starts == sorted(starts, key=lambda pair: pair[1])
+        self.head = min((place for place, start in starts if start >= (split or 0)), default=0)
+        self.head = self.head if whole else 0
 
     @property
     def layout(self) -> Layout:  # type: ignore[override]

@@ -12,6 +12,7 @@ from coterie.core.samples import Pool
 from coterie.errors import InputError
 from coterie.training.chain import Unknown
 from coterie.training.kernels import loss
+from coterie.training.kernels.samples import plane
 from coterie.training.objectives import Classification, Objective, Reconstruction, Regression
 
 
@@ -59,10 +60,10 @@ class Inputs(Goal):
     """Mean squared error against the inputs themselves."""
 
     def gradient(self, outputs: Tensor, x: Tensor, pool: Pool, ids: Tensor, dout: Tensor) -> None:
-        loss.reconstruction_gradient(outputs, x, dout, pool.inputs.shape[1])
+        loss.reconstruction_gradient(outputs, x, dout, plane(pool)[0])
 
     def losses(self, outputs: Tensor, x: Tensor, pool: Pool, ids: Tensor) -> Tensor:
-        channels = pool.inputs.shape[1]
+        channels = plane(pool)[0]
         images = x[..., :channels].flatten(2, 3)  # [rows, batch, pixels, channels]
         if outputs.ndim == 3:  # of a linear layer: (channel, pixel)
             outputs = outputs.unflatten(-1, (channels, -1)).transpose(-1, -2)

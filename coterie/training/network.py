@@ -9,167 +9,15 @@ from torch import Tensor
 
 from coterie.core.params import Layout
 from coterie.core.samples import Pool
-from coterie.training.chain import Convolution, Dense, Link
+from coterie.training.chain import Dense, Link
 from coterie.training.goals import Goal
-from coterie.training.kernels import activation, convolution, dense, samples, update
+from coterie.training.kernels import convolution, samples, update
+from coterie.training.links import LAYERS, Gradient, Layer
 from coterie.training.optimizers import SGD, Optimizer
 
 PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 # SGD where the weight gradient is made, instead of in a pass of its own: less memory traffic
 STEP_INSIDE = True
-
-
-class ConvolutionLink:
-    """One convolution with its norm, ReLU and pool, for all rows."""
-
-    def __init__(self, link: Convolution, inputs: Tensor, real: int, precision: str) -> None:
-        rows, batch, height, width, channels = inputs.shape
-        layer, self.link, self.real, self.precision = link.layer, link, real, precision
-        filters = convolution.padded(layer.out_channels)
-        self.inputs = inputs
-        self.shape = convolution.Geometry(
-            height,
-            width,
-            channels,
-            filters,
-            (layer.kernel_size[0], layer.kernel_size[1]),
-            layer.stride[0],
-            _padding(layer),
-        )
-        self.stage = activation.Stage(
-            *self.shape.out,
-            filters,
-            link.norm.num_groups if link.norm else 1,
-            link.norm is not None,
-            link.relu,
-            link.pool,
-            link.norm.eps if link.norm else 0.0,
-        )
-        new = inputs.new_zeros
-        self.w = new(rows, *self.shape.kernel, channels, filters)
-        self.b = new(rows, filters)
-        self.y = new(rows, batch, *self.shape.out, filters)
-        self.out = new(rows, batch, *self.stage.out, filters)
-        self.gamma = new(rows, filters) if link.norm else None
-        self.beta = new(rows, filters) if link.norm else None
-        groups = rows * batch * self.stage.groups
-        self.stats = (new(groups), new(groups)) if link.norm else None
-
-    def named(self) -> dict[str, Tensor]:
-        """Views of the packed weights under the module's names and in its shapes."""
-        layer, link = self.link.layer, self.link
-        views = {
-            f"{link.name}.weight": self.w[..., : self.real, : layer.out_channels].permute(
-                0, 4, 3, 1, 2
-            ),
-            f"{link.name}.bias": self.b[:, : layer.out_channels],
-        }
-        if self.gamma is not None and self.beta is not None:
-            views[f"{link.norm_name}.weight"] = self.gamma
-            views[f"{link.norm_name}.bias"] = self.beta
-        return views
-
-    def forward(self) -> None:
-        convolution.forward(self.inputs, self.w, self.b, self.y, self.shape, self.precision)
-        activation.forward(self.y, self.gamma, self.beta, self.out, self.stats, self.stage)
-
-    def allow_backward(self) -> None:
-        """Make the buffers that only training needs."""
-        rows, batch = self.inputs.shape[:2]
-        parts = convolution.weight_parts(rows, batch, self.shape)
-        new = self.inputs.new_zeros
-        self.dy = torch.zeros_like(self.y)
-        self.dw, self.db = new(parts, *self.w.shape), new(parts, *self.b.shape)
-        norms = new(rows * batch, self.shape.filters)
-        self.dnorm = (norms, torch.zeros_like(norms)) if self.stats else None
-
-    def steps_inside(self) -> bool:
-        """Whether one program sees all that a weight's gradient is made of."""
-        return len(self.dw) == 1
-
-    def backward(
-        self, dout: Tensor, dinputs: Tensor | None, weights: bool, descent: update.Descent | None
-    ) -> None:
-        activation.backward(
-            self.y,
-            self.gamma,
-            self.beta,
-            dout,
-            self.stats,
-            self.dy,
-            self.dnorm,
-            self.stage,
-        )
-        if dinputs is not None:
-            convolution.input_gradient(self.dy, self.w, dinputs, self.shape, self.precision)
-        if weights and descent:
-            own = (self.w, self.b)
-            convolution.weight_step(self.inputs, self.dy, own, self.shape, self.precision, descent)
-        elif weights:
-            convolution.weight_gradient(
-                self.inputs, self.dy, self.dw, self.db, self.shape, self.precision
-            )
-
-    def gradients(self) -> list[tuple[Tensor, Tensor]]:
-        """Packed weights with partial gradients [parts, rows, ...]."""
-        pairs = [(self.w, self.dw), (self.b, self.db)]
-        if self.dnorm is not None and self.gamma is not None and self.beta is not None:
-            rows, batch = self.inputs.shape[:2]
-            for own, by_sample in zip((self.gamma, self.beta), self.dnorm, strict=True):
-                pairs.append((own, by_sample.view(rows, batch, -1).transpose(0, 1)))
-        return pairs
-
-
-class DenseLink:
-    """One linear layer with its ReLU, for all rows."""
-
-    def __init__(
-        self, link: Dense, inputs: Tensor, image: tuple[int, int, int] | None, precision: str
-    ) -> None:
-        rows, batch, features = inputs.shape
-        self.link, self.inputs, self.image, self.precision = link, inputs, image, precision
-        self.w = inputs.new_zeros(rows, features, link.layer.out_features)
-        self.b = inputs.new_zeros(rows, 1, link.layer.out_features)
-        self.out = inputs.new_zeros(rows, batch, link.layer.out_features)
-
-    def named(self) -> dict[str, Tensor]:
-        """Views of the packed weights under the module's names and in its shapes."""
-        name = self.link.name
-        weight = self.w.transpose(1, 2)
-        if (
-            self.image is not None
-        ):  # features of the module are (channel, pixel), ours (pixel, channel)
-            real, pixels, channels = self.image
-            weight = self.w.view(len(self.w), pixels, channels, -1)[:, :, :real].permute(0, 3, 2, 1)
-        return {f"{name}.weight": weight, f"{name}.bias": self.b[:, 0]}
-
-    def forward(self) -> None:
-        dense.forward(self.inputs, self.w, self.b, self.out, self.link.relu, self.precision)
-
-    def allow_backward(self) -> None:
-        """Make the buffers that only training needs."""
-        self.dw, self.db = torch.zeros_like(self.w)[None], torch.zeros_like(self.b)[None]
-
-    def steps_inside(self) -> bool:
-        """Whether one program sees all that a weight's gradient is made of."""
-        return True
-
-    def backward(
-        self, dout: Tensor, dinputs: Tensor | None, weights: bool, descent: update.Descent | None
-    ) -> None:
-        if self.link.relu:
-            dout.mul_(self.out > 0)
-        if dinputs is not None:
-            torch.bmm(dout, self.w.transpose(1, 2), out=dinputs)
-        if weights and descent:
-            dense.weight_step(self.inputs, dout, (self.w, self.b), self.precision, descent)
-        elif weights:
-            torch.bmm(self.inputs.transpose(1, 2), dout, out=self.dw[0])
-            torch.sum(dout, 1, keepdim=True, out=self.db[0])
-
-    def gradients(self) -> list[tuple[Tensor, Tensor]]:
-        """Packed weights with partial gradients [parts, rows, ...]."""
-        return [(self.w, self.dw), (self.b, self.db)]
 
 
 class Network:
@@ -189,23 +37,18 @@ class Network:
         device = pool.inputs.device
         self.flat = torch.zeros(rows, layout.size, device=device)
         self.ids = torch.zeros(rows, batch, dtype=torch.int64, device=device)
-        self.scale, self.offset = (part.flatten().float() for part in pool.affine)
-        real, height, width = pool.inputs.shape[1:]
-        channels = convolution.padded(real)
+        real, height, width = samples.plane(pool)
+        self.scale, self.offset = torch.ones(real, device=device), torch.zeros(real, device=device)
+        if pool.inputs.dtype == torch.uint8:
+            self.scale, self.offset = (part.flatten().float() for part in pool.affine)
+        channels = convolution.padded(real, 1 if isinstance(chain[0], Dense) else 4)
         self.x = torch.zeros(rows, batch, height, width, channels, device=device)
-        self.links: list[ConvolutionLink | DenseLink] = []
-        here, image = self.x, None
+        self.links: list[Layer] = []
+        self.outputs = self.x
         for link in chain:
-            if isinstance(link, Convolution):
-                made = ConvolutionLink(link, here, real, PRECISIONS[precision])
-                self.links.append(made)
-                here, real = made.out, link.layer.out_channels
-                image = (real, here.shape[2] * here.shape[3], here.shape[4])
-            else:
-                last = DenseLink(link, here.view(rows, batch, -1), image, PRECISIONS[precision])
-                self.links.append(last)
-                here, image = last.out, None
-        self.outputs = here
+            made = LAYERS[type(link)](link, self.outputs, real, PRECISIONS[precision])
+            self.links.append(made)
+            self.outputs, real = made.out, made.real
 
     def load(self, first: int = 0) -> None:
         """Pack the flat rows into the links from the first one on."""
@@ -251,19 +94,21 @@ class Network:
             link.forward()
 
     def allow_training(self, part: set[str], optimizer: Optimizer) -> None:
-        """Make the buffers that only training needs; only links in `part` will change."""
+        """Make the buffers that only training needs; only what is in `part` will change."""
         self.optimizer = optimizer
-        self.changes = [any(name in part for name in link.named()) for link in self.links]
-        self.lowest = self.changes.index(True) if any(self.changes) else len(self.links)
-        for link in self.links[self.lowest :]:
+        changes = [not part.isdisjoint(link.named()) for link in self.links]
+        self.lowest = changes.index(True) if any(changes) else len(self.links)
+        trained = self.links[self.lowest :]
+        for link in trained:
             link.allow_backward()
         self.doutputs = torch.zeros_like(self.outputs)
-        self.dinputs = [torch.zeros_like(link.inputs) for link in self.links[self.lowest + 1 :]]
+        self.dinputs = [torch.zeros_like(link.inputs) for link in trained[1:]]
+        self.gradients = [_chosen(link, part) for link in trained]
+        self.inside = [self._inside(gradients) for gradients in self.gradients]
         self.memory = {
-            (number, place): optimizer.memory(own)
-            for number in range(self.lowest, len(self.links))
-            if self.changes[number]
-            for place, (own, _) in enumerate(self.links[number].gradients())
+            name: optimizer.memory(gradient.own)
+            for gradients in self.gradients
+            for name, gradient in gradients.items()
         }
 
     def step(self, ids: Tensor, lr: Tensor, number: Tensor) -> None:
@@ -271,40 +116,40 @@ class Network:
         self.forward(ids)
         self.goal.gradient(self.outputs, self.x, self.pool, ids, self.doutputs)
         dout = self.doutputs
-        for place in range(len(self.links) - 1, self.lowest - 1, -1):
-            link = self.links[place]
-            below = self.dinputs[place - self.lowest - 1] if place > self.lowest else None
-            descent = self._descent(place, lr)
-            link.backward(dout.view(link.out.shape), below, self.changes[place], descent)
+        for place in range(len(self.gradients) - 1, -1, -1):
+            link, gradients = self.links[self.lowest + place], self.gradients[place]
+            below = self.dinputs[place - 1] if place else None
+            descent = self._descent(self.inside[place], lr)
+            link.backward(dout.view(link.out.shape), below, bool(gradients), descent)
+            self._change(place, lr, number)
             if below is not None:
                 dout = below
-        for place in range(self.lowest, len(self.links)):
-            if self.changes[place]:
-                self._change(place, lr, number)
 
-    def _inside(self, place: int) -> bool:
-        """Whether weight and bias of a link take their step where the gradient is made."""
-        link, plain = self.links[place], isinstance(self.optimizer, SGD)
-        return STEP_INSIDE and plain and self.changes[place] and link.steps_inside()
+    def _inside(self, gradients: dict[str, Gradient]) -> list[str]:
+        """Weight, or weight and bias, where they take their step as the gradient is made."""
+        plain = STEP_INSIDE and isinstance(self.optimizer, SGD)
+        names = [name for name, gradient in gradients.items() if gradient.inside]
+        return names if plain and names and names[0].endswith(".weight") else []
 
-    def _descent(self, place: int, lr: Tensor) -> update.Descent | None:
-        if not isinstance(self.optimizer, SGD) or not self._inside(place):
+    def _descent(self, inside: list[str], lr: Tensor) -> update.Descent | None:
+        if not inside or not isinstance(self.optimizer, SGD):
             return None
         decay, momentum = self.optimizer.weight_decay, self.optimizer.momentum
-        last = (self.memory[place, 0][0], self.memory[place, 1][0]) if momentum else None
-        return update.Descent(lr, decay, momentum, last)
+        last = tuple(self.memory[name][0] for name in inside) if momentum else None
+        return update.Descent(lr, decay, momentum, last, bias=len(inside) == 2)
 
     def _change(self, place: int, lr: Tensor, number: Tensor) -> None:
-        done = 2 if self._inside(place) else 0  # weight and bias come first
-        for slot, (own, partial) in enumerate(self.links[place].gradients()):
-            if slot < done:
+        """Change the weights of a link that did not take their step yet."""
+        for name, gradient in self.gradients[place].items():
+            if name in self.inside[place]:
                 continue
+            own, partial = gradient.own, gradient.partial
             if isinstance(self.optimizer, SGD) and not self.optimizer.momentum:
                 update.descend(own, partial, lr, self.optimizer.weight_decay)
             else:
                 rate = lr.view(-1, *[1] * (own.ndim - 1))
-                gradient = partial[0] if len(partial) == 1 else partial.sum(0)
-                self.optimizer.step(own, gradient, self.memory[place, slot], number, rate)
+                total = partial[0] if len(partial) == 1 else partial.sum(0)
+                self.optimizer.step(own, total, self.memory[name], number, rate)
 
     def forget(self) -> None:
         """Reset the optimizer's memory."""
@@ -313,17 +158,18 @@ class Network:
                 slot.zero_()
 
 
+def _chosen(link: Layer, part: set[str]) -> dict[str, Gradient]:
+    """The gradients of the weights of a link that are in the part."""
+    named = zip(link.named(), link.gradients(), strict=True)
+    return {name: gradient for name, gradient in named if name in part}
+
+
 def _tensors(values: list[Any]) -> list[Tensor]:
-    """All tensors among some values, also within lists and tuples."""
+    """All tensors among some values, also within lists, tuples and dicts."""
     found = [value for value in values if isinstance(value, Tensor)]
     for value in values:
         if isinstance(value, list | tuple):
             found += _tensors(list(value))
+        elif isinstance(value, dict):
+            found += _tensors(list(value.values()))
     return found
-
-
-def _padding(layer: torch.nn.Conv2d) -> tuple[int, int]:
-    if isinstance(layer.padding, str):
-        same = layer.padding == "same"
-        return (layer.kernel_size[0] // 2, layer.kernel_size[1] // 2) if same else (0, 0)
-    return layer.padding[0], layer.padding[1]

@@ -1,4 +1,4 @@
-"""The cases of test_kernels.py; run with TRITON_INTERPRET=1, prints a line a case."""
+"""The cases of test_kernels.py; run as a module with TRITON_INTERPRET=1, prints a line a case."""
 
 from __future__ import annotations
 
@@ -7,26 +7,22 @@ from dataclasses import replace
 from unittest import mock
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from coterie.core import LocalWork, Nodes, Population
 from coterie.core.draws import draw, purpose_word
 from coterie.core.draws_gpu import draw_on_gpu
-from coterie.core.params import flat, layout_of
 from coterie.core.samples import Pool, Samples
 from coterie.core.slots_gpu import sum_slots_on_gpu
 from coterie.models import Shape, build_model
 from coterie.training import TrainingSettings, make_engine, network, objectives, optimizers
-from coterie.training.chain import Unknown, chain_of
 from coterie.training.fused import FusedEngine
-from coterie.training.goals import goal_of
 from coterie.training.kernels.samples import gather
-from coterie.training.network import Network
 from coterie.training.objectives import Classification, Objective, Reconstruction, Regression
-from coterie.training.optimizers import SGD, Adam, Optimizer
+from coterie.training.optimizers import SGD, Adam
 
-ROWS, BATCH, STEPS, CLASSES = 2, 3, 2, 5
+from .kernel_reference import CLASSES, error
+from .layer_cases import LAYER_CASES
 
 
 def small(width: int = 4, channels: int = 1) -> Callable[[], nn.Module]:
@@ -77,64 +73,6 @@ def bottleneck() -> nn.Module:
 
 def painter() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 3, 3, padding=1))
-
-
-def rule(optimizer: Optimizer, params: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-    if isinstance(optimizer, SGD):
-        return torch.optim.SGD(
-            params, lr, momentum=optimizer.momentum, weight_decay=optimizer.weight_decay
-        )
-    return torch.optim.Adam(params, lr)
-
-
-LOSSES: dict[type[Objective], Callable[..., torch.Tensor]] = {
-    Classification: lambda out, x, y: F.cross_entropy(out, y),
-    Regression: lambda out, x, y: F.mse_loss(out, y.double()),
-    Reconstruction: lambda out, x, y: F.mse_loss(out, x),
-}
-
-
-def error(
-    build: Callable[[], nn.Module],
-    shape: tuple[int, int, int],
-    optimizer: Optimizer | None = None,
-    part: set[str] | None = None,
-    precision: str = "float32",
-    objective: Objective | None = None,
-) -> float:
-    """How far the kernels' change of the parameters is from a float64 module's, relatively."""
-    optimizer, objective = optimizer or SGD(), objective or Classification()
-    modules = [build() for _ in range(ROWS)]
-    layout = layout_of(modules[0])
-    before = torch.stack([flat(module, layout) for module in modules])
-    images = torch.randint(0, 256, (20, *shape), dtype=torch.uint8)
-    targets = torch.randn(20, CLASSES)
-    if objective.classifies:
-        targets = torch.randint(0, CLASSES, (20,))
-    pool = Pool(images, targets, (0.5,) * shape[0], (0.4,) * shape[0])
-    ids, lr = torch.randint(0, 20, (STEPS, ROWS, BATCH)), torch.tensor([0.1, 0.05])
-    names = part or {column.name for column in layout.columns}
-    chain = chain_of(modules[0], shape, isinstance(objective, Reconstruction))
-    network = Network(chain, layout, pool, (ROWS, BATCH), precision, goal_of(objective))
-    network.allow_training(names, optimizer)
-    network.flat.copy_(before)
-    network.load()
-    for step in range(STEPS):
-        network.step(ids[step], lr, torch.tensor(step + 1.0))
-    network.store()
-    after = []
-    for row, module in enumerate(modules):
-        module.double()
-        params = [p for name, p in module.named_parameters() if name in names]
-        descent = rule(optimizer, params, float(lr[row]))
-        for step in range(STEPS):
-            x = (images[ids[step, row]].double() / 255 - 0.5) / 0.4
-            descent.zero_grad()
-            LOSSES[type(objective)](module(x), x, targets[ids[step, row]]).backward()
-            descent.step()
-        after.append(flat(module, layout))
-    wanted = torch.stack(after)
-    return float((network.flat.double() - wanted).norm() / (wanted - before.double()).norm())
 
 
 def make_nodes(path: str) -> Nodes:
@@ -296,28 +234,6 @@ def check_draws() -> bool:
     )
 
 
-def refusal(second: nn.Module, filters: int = 4, images: bool = False) -> str:
-    """Why a chain with this second layer has no kernels."""
-    first = nn.Conv2d(1, filters, 3, padding=1)
-    try:
-        chain_of(nn.Sequential(first, second, nn.Flatten(), nn.LazyLinear(2)), (1, 8, 8), images)
-    except Unknown as reason:
-        return str(reason)
-    return ""
-
-
-def check_chain() -> bool:
-    known = [nn.GroupNorm(2, 4), nn.ReLU(), nn.AvgPool2d(2), nn.MaxPool2d(2)]
-    others = [nn.AvgPool2d(3), nn.AvgPool2d(2, ceil_mode=True), nn.MaxPool2d(2, padding=1)]
-    return (
-        not any(refusal(layer) for layer in known)
-        and all("at this place" in refusal(layer) for layer in others)
-        and "'1' (BatchNorm2d)" in refusal(nn.BatchNorm2d(4))
-        and "'1' (GroupNorm)" in refusal(nn.GroupNorm(2, 6), filters=6)  # 8 as the kernels store
-        and "outputs are (2,), not (1, 8, 8)" in refusal(nn.ReLU(), images=True)
-    )
-
-
 def apart(check: Callable[[], float]) -> float:
     """The error with steps taken in a pass of their own, not where weight gradients are made."""
     with mock.patch.object(network, "STEP_INSIDE", False):
@@ -377,7 +293,7 @@ CASES: dict[str, Callable[[], bool]] = {
     "different-rows-share-a-capture": check_buckets,
     "tf32-runs": lambda: error(small(), (1, 8, 8), precision="tf32") < 2e-2,
     "engine-agrees-with-stacked": check_engine,
-    "chain-refuses-unknown-layers": check_chain,
+    **LAYER_CASES,
 }
 
 

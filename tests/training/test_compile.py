@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import nn
 
+from coterie.models import Shape, build_model
 from coterie.training.objectives import Classification, Objective, Reconstruction, Regression
-from coterie.training.optimizers import SGD
+from coterie.training.optimizers import SGD, Adam, Optimizer
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "compile_kernels.py"
 
@@ -46,9 +47,18 @@ def digits() -> nn.Module:
     )  # fmt: skip
 
 
+def copier() -> nn.Module:
+    return build_model({"name": "autoencoder", "unit": True}, Shape((1, 12, 12), 0))()
+
+
+def table() -> nn.Module:
+    return nn.Sequential(nn.Linear(11, 20, bias=False), nn.Sigmoid(), nn.Linear(20, 3))
+
+
 @pytest.mark.parametrize(
     "build, shape, objective, wanted",
     [
+        (table, (11,), Classification(), {"samples.gather", "dense.weight_step"}),
         (mirror, (1, 7, 5), Reconstruction(), {"loss.to_inputs", "convolution.forward_narrow"}),
         (digits, (1, 7, 6), Regression(), {"loss.to_targets", "convolution.input_gradient"}),
         (digits, (1, 7, 6), Classification(), {"loss.cross_entropy", "samples.gather"}),
@@ -56,12 +66,12 @@ def digits() -> nn.Module:
 )
 def test_a_training_step_compiles_for_a_gpu(
     build: Callable[[], nn.Module],
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     objective: Objective,
     wanted: set[str],
     script: ModuleType,
 ) -> None:
-    turned = objective.classifies
+    turned = objective.classifies and len(shape) == 3
     network = script.make_network(build(), shape, 3, objective, SGD(), turned)
     names = {launch.name for launch in script.step(network)}
     assert wanted <= names
@@ -75,6 +85,17 @@ def test_steps_inside_the_weight_gradient_compile_for_a_gpu(
     names = [launch.name for launch in script.step(network)]
     assert names.count("convolution.weight_gradient") == 2 and "dense.weight_step" in names
     assert "update.descend" not in names
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.9), Adam()])
+def test_an_autoencoder_compiles_for_a_gpu(optimizer: Optimizer, script: ModuleType) -> None:
+    network = script.make_network(copier(), (1, 12, 12), 3, Reconstruction(), optimizer)
+    names = [launch.name for launch in script.step(network)]
+    # three convolutions, the first without input gradient; the transposed one runs backwards
+    assert names.count("convolution.forward_narrow") == 4
+    assert names.count("convolution.input_gradient") == 3
+    assert names.count("convolution.weight_gradient") == 4
+    assert names.count("activation.forward") == names.count("activation.backward") == 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

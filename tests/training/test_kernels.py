@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-CASES = Path(__file__).parent / "kernel_cases.py"
+ROOT = Path(__file__).parents[2]
 NAMES = [
     "draws",
     "sums-of-heard-rows",
@@ -33,7 +33,16 @@ NAMES = [
     "different-rows-share-a-capture",
     "tf32-runs",
     "engine-agrees-with-stacked",
-    "chain-refuses-unknown-layers",
+    "autoencoder",
+    "engine-trains-an-autoencoder-as-stacked",
+    "transposed-convolutions",
+    "enlarged-images-and-means",
+    "sigmoids-and-norms-of-padded-channels",
+    "layers-in-any-order",
+    "layers-without-bias",
+    "parts-that-cut-a-layer",
+    "weight-gradients-in-parts",
+    "linear-layers-of-images-and-tables",
 ]
 
 
@@ -42,8 +51,10 @@ def outcome() -> str:
     """The cases run in one process of their own: the interpreter is chosen before Triton loads."""
     pytest.importorskip("triton", reason="the kernels need the package triton")
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, str(CASES)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tests.training.kernel_cases"]
+    done = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
     return done.stdout + done.stderr
 
 

@@ -1,4 +1,4 @@
-"""GroupNorm, ReLU and pooling in one pass over the activations."""
+"""GroupNorm, activation and pooling in one pass over images."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Stage:
-    """What follows a convolution: optional group norm, optional ReLU, optional 2x2 pool."""
+    """The shapes of one pass: optional group norm, optional activation, optional 2x2 pool."""
 
     height: int
     width: int
-    channels: int
+    channels: int  # as they are stored
+    real: int  # channels that are not padding
     groups: int  # of the norm; 1 without norm
     norm: bool
-    relu: bool
+    activation: str  # "relu" or "sigmoid"; empty: none
     pool: str  # "max" or "mean" of 2x2 pixels; empty: none
     eps: float = 1e-5
 
@@ -27,7 +28,13 @@ class Stage:
         """Height and width of the output."""
         return (self.height // 2, self.width // 2) if self.pool else (self.height, self.width)
 
-    def constants(self) -> dict[str, int | bool | float]:
+    @property
+    def touched(self) -> int:
+        """Channels that are read and written: padding stays 0, which only some stages keep so."""
+        keeps = not self.norm and self.activation != "sigmoid"
+        return self.channels if keeps else self.real
+
+    def constants(self) -> dict[str, int | bool | str]:
         """The shapes as a kernel takes them."""
         window = 2 if self.pool else 1
         # windows that the border cuts give no output, but the norm counts their pixels
@@ -41,9 +48,10 @@ class Stage:
             "ACROSS": across,
             "P": down * across,
             "G": self.groups,
-            "CG": self.channels // self.groups,
+            "CG": self.touched // self.groups,
+            "CB": triton.next_power_of_2(self.touched // self.groups),
             "NORM": self.norm,
-            "RELU": self.relu,
+            "ACT": self.activation,
             "WINDOW": window,
             "MEAN": self.pool == "mean",
             "BP": triton.next_power_of_2(down * across),
@@ -51,8 +59,38 @@ class Stage:
 
     def warps(self) -> int:
         """Warps for one sample's group."""
-        values = self.height * self.width * self.channels // self.groups
+        values = self.height * self.width * self.touched // self.groups
         return 4 if values <= 4096 else 8 if values <= 16384 else 16
+
+
+@triton.jit
+def activate(x, ACT: tl.constexpr):
+    """What an activation makes of x."""
+    if ACT == "relu":
+        x = tl.maximum(x, 0.0)
+    elif ACT == "sigmoid":
+        x = tl.sigmoid(x)
+    return x
+
+
+@triton.jit
+def _through(dout, x, ACT: tl.constexpr):
+    """What an activation of x lets through of a gradient."""
+    if ACT == "relu":
+        dout = tl.where(x > 0, dout, 0.0)
+    elif ACT == "sigmoid":
+        share = tl.sigmoid(x)
+        dout = dout * share * (1.0 - share)
+    return dout
+
+
+@triton.jit
+def _real(p, P: tl.constexpr, CG: tl.constexpr, CB: tl.constexpr):
+    """Which windows and channels are there."""
+    real = (p < P)[:, None]
+    if CB > CG:
+        real = real & (tl.arange(0, CB) < CG)[None, :]
+    return real
 
 
 @triton.jit
@@ -62,21 +100,19 @@ def _corner(p, image, H: tl.constexpr, W: tl.constexpr, ACROSS: tl.constexpr, WI
 
 
 @triton.jit
-def _below(p, P: tl.constexpr, H: tl.constexpr, ACROSS: tl.constexpr):
+def _below(p, real, H: tl.constexpr, ACROSS: tl.constexpr):
     """Which windows have a second row: all but those that an odd height cuts."""
-    real = p < P
     if H % 2 == 1:
-        real = real & ((p // ACROSS) * 2 + 1 < H)
-    return real[:, None]
+        real = real & ((p // ACROSS) * 2 + 1 < H)[:, None]
+    return real
 
 
 @triton.jit
-def _right(p, P: tl.constexpr, W: tl.constexpr, ACROSS: tl.constexpr):
+def _right(p, real, W: tl.constexpr, ACROSS: tl.constexpr):
     """Which windows have a second column."""
-    real = p < P
     if W % 2 == 1:
-        real = real & ((p % ACROSS) * 2 + 1 < W)
-    return real[:, None]
+        real = real & ((p % ACROSS) * 2 + 1 < W)[:, None]
+    return real
 
 
 @triton.jit
@@ -90,20 +126,22 @@ def _output(p, image, OH: tl.constexpr, OW: tl.constexpr, ACROSS: tl.constexpr):
 def _forward(
     y_ptr, gamma_ptr, beta_ptr, out_ptr, mean_ptr, rstd_ptr, batch, eps,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    ACROSS: tl.constexpr, P: tl.constexpr, G: tl.constexpr, CG: tl.constexpr, NORM: tl.constexpr,
-    RELU: tl.constexpr, WINDOW: tl.constexpr, MEAN: tl.constexpr, BP: tl.constexpr,
+    ACROSS: tl.constexpr, P: tl.constexpr, G: tl.constexpr, CG: tl.constexpr, CB: tl.constexpr,
+    NORM: tl.constexpr, ACT: tl.constexpr, WINDOW: tl.constexpr, MEAN: tl.constexpr,
+    BP: tl.constexpr,
 ):  # fmt: skip
     image = (tl.program_id(0) // G).to(tl.int64)
     group = tl.program_id(0) % G
-    c = group * CG + tl.arange(0, CG)
+    c = group * CG + tl.arange(0, CB)
+    own = tl.arange(0, CB) < CG
     p = tl.arange(0, BP)
-    real = (p < P)[:, None]
+    real = _real(p, P, CG, CB)
     whole = real
     at = y_ptr + _corner(p, image, H, W, ACROSS, WINDOW)[:, None] * C + c[None, :]
     a = tl.load(at, mask=real, other=0.0)
     if WINDOW == 2:
-        below = _below(p, P, H, ACROSS)
-        right = _right(p, P, W, ACROSS)
+        below = _below(p, real, H, ACROSS)
+        right = _right(p, real, W, ACROSS)
         whole = below & right
         b = tl.load(at + C, mask=right, other=0.0)
         d = tl.load(at + W * C, mask=below, other=0.0)
@@ -125,66 +163,56 @@ def _forward(
         tl.store(mean_ptr + image * G + group, mean)
         tl.store(rstd_ptr + image * G + group, rstd)
         row = image // batch
-        gamma = tl.load(gamma_ptr + row * C + c)[None, :]
-        beta = tl.load(beta_ptr + row * C + c)[None, :]
+        gamma = tl.load(gamma_ptr + row * (G * CG) + c, mask=own, other=0.0)[None, :]
+        beta = tl.load(beta_ptr + row * (G * CG) + c, mask=own, other=0.0)[None, :]
         a = (a - mean) * rstd * gamma + beta
         if WINDOW == 2:
             b = (b - mean) * rstd * gamma + beta
             d = (d - mean) * rstd * gamma + beta
             e = (e - mean) * rstd * gamma + beta
     if MEAN:
-        if RELU:
-            a = tl.maximum(a, 0.0) + tl.maximum(b, 0.0) + tl.maximum(d, 0.0) + tl.maximum(e, 0.0)
-        else:
-            a = a + b + d + e
+        a = activate(a, ACT) + activate(b, ACT) + activate(d, ACT) + activate(e, ACT)
         a = a * 0.25
     else:
         if WINDOW == 2:
             a = tl.maximum(tl.maximum(a, b), tl.maximum(d, e))
-        if RELU:
-            a = tl.maximum(a, 0.0)
+        a = activate(a, ACT)  # they all grow: the maximum stays where it is
     to = _output(p, image, OH, OW, ACROSS)[:, None] * C + c[None, :]
     tl.store(out_ptr + to, a, mask=whole)
 
 
 @triton.jit
-def _positive(part, dout, gamma, beta, RELU: tl.constexpr):
-    """A quarter of the gradient, where a ReLU lets it through."""
-    share = dout * 0.25
-    if RELU:
-        share = tl.where(part * gamma + beta > 0, share, 0.0)
-    return share
-
-
-@triton.jit
 def _backward(
     y_ptr, gamma_ptr, beta_ptr, dout_ptr, mean_ptr, rstd_ptr, dy_ptr, dgamma_ptr, dbeta_ptr, batch,
+    INPUT: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    ACROSS: tl.constexpr, P: tl.constexpr, G: tl.constexpr, CG: tl.constexpr, NORM: tl.constexpr,
-    RELU: tl.constexpr, WINDOW: tl.constexpr, MEAN: tl.constexpr, BP: tl.constexpr,
+    ACROSS: tl.constexpr, P: tl.constexpr, G: tl.constexpr, CG: tl.constexpr, CB: tl.constexpr,
+    NORM: tl.constexpr, ACT: tl.constexpr, WINDOW: tl.constexpr, MEAN: tl.constexpr,
+    BP: tl.constexpr,
 ):  # fmt: skip
     image = (tl.program_id(0) // G).to(tl.int64)
     group = tl.program_id(0) % G
-    c = group * CG + tl.arange(0, CG)
+    c = group * CG + tl.arange(0, CB)
+    own = tl.arange(0, CB) < CG
     p = tl.arange(0, BP)
-    real = (p < P)[:, None]
+    real = _real(p, P, CG, CB)
     whole = real
     at = _corner(p, image, H, W, ACROSS, WINDOW)[:, None] * C + c[None, :]
     mean = 0.0
     rstd = 1.0
-    gamma = tl.full((1, CG), 1.0, tl.float32)
-    beta = tl.full((1, CG), 0.0, tl.float32)
+    gamma = tl.full((1, CB), 1.0, tl.float32)
+    beta = tl.full((1, CB), 0.0, tl.float32)
     if NORM:
         row = image // batch
         mean = tl.load(mean_ptr + image * G + group)
         rstd = tl.load(rstd_ptr + image * G + group)
-        gamma = tl.load(gamma_ptr + row * C + c)[None, :]
-        beta = tl.load(beta_ptr + row * C + c)[None, :]
+        gamma = tl.load(gamma_ptr + row * (G * CG) + c, mask=own, other=0.0)[None, :]
+        beta = tl.load(beta_ptr + row * (G * CG) + c, mask=own, other=0.0)[None, :]
     a = (tl.load(y_ptr + at, mask=real, other=0.0) - mean) * rstd
     best = a * gamma + beta
     if WINDOW == 2:
-        below = _below(p, P, H, ACROSS)
-        right = _right(p, P, W, ACROSS)
+        below = _below(p, real, H, ACROSS)
+        right = _right(p, real, W, ACROSS)
         whole = below & right
         b = (tl.load(y_ptr + at + C, mask=right, other=0.0) - mean) * rstd
         d = (tl.load(y_ptr + at + W * C, mask=below, other=0.0) - mean) * rstd
@@ -194,8 +222,8 @@ def _backward(
     # windows that the border cuts have no output: their pixels get what the norm spreads
     to = _output(p, image, OH, OW, ACROSS)[:, None] * C + c[None, :]
     dout = tl.load(dout_ptr + to, mask=whole, other=0.0)
-    if RELU and not MEAN:
-        dout = tl.where(best > 0, dout, 0.0)
+    if not MEAN:
+        dout = _through(dout, best, ACT)
     if WINDOW == 1:
         da = dout
         if NORM:
@@ -203,10 +231,11 @@ def _backward(
             dbeta = tl.sum(da, axis=0)
     else:
         if MEAN:
-            da = _positive(a, dout, gamma, beta, RELU)
-            db = _positive(b, dout, gamma, beta, RELU)
-            dd = _positive(d, dout, gamma, beta, RELU)
-            de = _positive(e, dout, gamma, beta, RELU)
+            quarter = dout * 0.25
+            da = _through(quarter, a * gamma + beta, ACT)
+            db = _through(quarter, b * gamma + beta, ACT)
+            dd = _through(quarter, d * gamma + beta, ACT)
+            de = _through(quarter, e * gamma + beta, ACT)
         else:
             # the first pixel of a window that reaches the maximum gets the gradient
             da = tl.where(a * gamma + beta >= best, dout, 0.0)
@@ -219,9 +248,9 @@ def _backward(
             dgamma = tl.sum(da * a + db * b + dd * d + de * e, axis=0)
             dbeta = tl.sum(da + db + dd + de, axis=0)
     if NORM:
-        tl.store(dgamma_ptr + image * C + c, dgamma)
-        tl.store(dbeta_ptr + image * C + c, dbeta)
-        scale = tl.reshape(gamma, (CG,))
+        tl.store(dgamma_ptr + image * (G * CG) + c, dgamma, mask=own)
+        tl.store(dbeta_ptr + image * (G * CG) + c, dbeta, mask=own)
+        scale = tl.reshape(gamma, (CB,))
         first = tl.sum(dbeta * scale) / (H * W * CG)
         second = tl.sum(dgamma * scale) / (H * W * CG)
         da = rstd * (da * gamma - first - a * second)
@@ -229,31 +258,29 @@ def _backward(
             db = rstd * (db * gamma - first - b * second)
             dd = rstd * (dd * gamma - first - d * second)
             de = rstd * (de * gamma - first - e * second)
-    tl.store(dy_ptr + at, da, mask=real)
-    if WINDOW == 2:
+    if INPUT:
+        tl.store(dy_ptr + at, da, mask=real)
+    if INPUT and WINDOW == 2:
         tl.store(dy_ptr + at + C, db, mask=right)
         tl.store(dy_ptr + at + W * C, dd, mask=below)
         tl.store(dy_ptr + at + W * C + C, de, mask=whole)
 
 
-def forward(
-    y: Tensor,
-    gamma: Tensor | None,
-    beta: Tensor | None,
-    out: Tensor,
-    stats: tuple[Tensor, Tensor] | None,
-    stage: Stage,
-) -> None:
-    """out = pool(relu(norm(y))); keeps each group's mean and inverse deviation in `stats`."""
+Pair = tuple[Tensor, Tensor]
+
+
+def forward(y: Tensor, scale: Pair | None, out: Tensor, stats: Pair | None, stage: Stage) -> None:
+    """out = pool(activation(norm(y))).
+
+    A norm has scale and shift [rows, channels], and keeps each group's mean and inverse deviation
+    in `stats`.
+    """
     rows, batch = y.shape[:2]
-    mean, rstd = stats if stats else (y, y)
     _forward[(rows * batch * stage.groups,)](
         y,
-        y if gamma is None else gamma,
-        y if beta is None else beta,
+        *(scale or (y, y)),
         out,
-        mean,
-        rstd,
+        *(stats or (y, y)),
         batch,
         stage.eps,
         **stage.constants(),
@@ -263,29 +290,24 @@ def forward(
 
 def backward(
     y: Tensor,
-    gamma: Tensor | None,
-    beta: Tensor | None,
+    scale: Pair | None,
     dout: Tensor,
-    stats: tuple[Tensor, Tensor] | None,
-    dy: Tensor,
-    partial: tuple[Tensor, Tensor] | None,
+    stats: Pair | None,
+    dy: Tensor | None,
+    by_sample: Pair | None,
     stage: Stage,
 ) -> None:
-    """dy, and for a norm the gradients of its scale and shift by sample."""
+    """dy, and the gradients of a norm's scale and shift by sample [rows, batch, channels]."""
     rows, batch = y.shape[:2]
-    mean, rstd = stats if stats else (y, y)
-    dgamma, dbeta = partial if partial else (y, y)
     _backward[(rows * batch * stage.groups,)](
         y,
-        y if gamma is None else gamma,
-        y if beta is None else beta,
+        *(scale or (y, y)),
         dout,
-        mean,
-        rstd,
-        dy,
-        dgamma,
-        dbeta,
+        *(stats or (y, y)),
+        y if dy is None else dy,
+        *(by_sample or (y, y)),
         batch,
+        INPUT=dy is not None,
         **stage.constants(),
         num_warps=stage.warps(),
     )

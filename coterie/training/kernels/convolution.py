@@ -10,6 +10,8 @@ from torch import Tensor
 
 from coterie.training.kernels.update import Descent, apply_descent
 
+Weights = tuple[Tensor, Tensor | None]  # with the bias, if there is one
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -21,14 +23,15 @@ class Geometry:
     filters: int
     kernel: tuple[int, int]
     stride: int
-    padding: tuple[int, int]
+    padding: tuple[int, int]  # above and at the left, and as much below and at the right
+    more: tuple[int, int] = (0, 0)  # below and at the right alone
 
     @property
     def out(self) -> tuple[int, int]:
         """Height and width of the output."""
         return (
-            (self.height + 2 * self.padding[0] - self.kernel[0]) // self.stride + 1,
-            (self.width + 2 * self.padding[1] - self.kernel[1]) // self.stride + 1,
+            (self.height + 2 * self.padding[0] + self.more[0] - self.kernel[0]) // self.stride + 1,
+            (self.width + 2 * self.padding[1] + self.more[1] - self.kernel[1]) // self.stride + 1,
         )
 
     def constants(self) -> dict[str, int]:
@@ -73,6 +76,7 @@ def _forward(
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
     OH: tl.constexpr, OW: tl.constexpr, N: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    BIAS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """y[m, n] = bias[n] + sum over kernel positions and channels of x * w; a tile a program."""
@@ -104,7 +108,8 @@ def _forward(
                 other=0.0,
             )
             acc = _dot(x, w, acc, PRECISION)
-    acc += tl.load(bias_ptr + row * N + n, mask=n < N, other=0.0)[None, :]
+    if BIAS:
+        acc += tl.load(bias_ptr + row * N + n, mask=n < N, other=0.0)[None, :]
     at = (row * M + m)[:, None] * N + n[None, :]
     tl.store(y_ptr + at, acc, mask=(m < M)[:, None] & (n < N)[None, :])
 
@@ -115,6 +120,7 @@ def _forward_narrow(
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
     OH: tl.constexpr, OW: tl.constexpr, N: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    BIAS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The same for few channels: several kernel positions share one step of the product."""
@@ -143,20 +149,25 @@ def _forward_narrow(
             other=0.0,
         )
         acc = _dot(tl.reshape(x, (BM, BK)), w, acc, PRECISION)
-    acc += tl.load(bias_ptr + row * N + n, mask=n < N, other=0.0)[None, :]
+    if BIAS:
+        acc += tl.load(bias_ptr + row * N + n, mask=n < N, other=0.0)[None, :]
     at = (row * M + m)[:, None] * N + n[None, :]
     tl.store(y_ptr + at, acc, mask=(m < M)[:, None] & (n < N)[None, :])
 
 
 @triton.jit
 def _input_gradient(
-    dy_ptr, w_ptr, dx_ptr, M, tiles,
+    dy_ptr, w_ptr, bias_ptr, dx_ptr, M, tiles,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
     OH: tl.constexpr, OW: tl.constexpr, N: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    BIAS: tl.constexpr,
     BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dx[m, c] = sum over kernel positions and filters of dy * w; m runs over input pixels."""
+    """dx[m, c] = sum over kernel positions and filters of dy * w; m runs over input pixels.
+
+    With BIAS, which a transposed convolution has, plus bias[c].
+    """
     row = (tl.program_id(0) // tiles).to(tl.int64)
     m = (tl.program_id(0) % tiles) * BM + tl.arange(0, BM)
     c = tl.program_id(1) * BC + tl.arange(0, BC)
@@ -189,6 +200,8 @@ def _input_gradient(
                 other=0.0,
             )
             acc = _dot(dy, w, acc, PRECISION)
+    if BIAS:
+        acc += tl.load(bias_ptr + row * C + c, mask=c < C, other=0.0)[None, :]
     at = (row * M + m)[:, None] * C + c[None, :]
     tl.store(dx_ptr + at, acc, mask=(m < M)[:, None] & (c < C)[None, :])
 
@@ -197,7 +210,7 @@ def _input_gradient(
 def _weight_gradient(
     x_ptr, dy_ptr, dw_ptr, db_ptr, M, rows,
     lr_ptr, last_w_ptr, last_b_ptr, decay, momentum, STEP: tl.constexpr, MOMENTUM: tl.constexpr,
-    SHARE: tl.constexpr,
+    BIAS: tl.constexpr, SHARE: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
     OH: tl.constexpr, OW: tl.constexpr, N: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, STRIDE: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
@@ -234,7 +247,8 @@ def _weight_gradient(
             other=0.0,
         )
         acc = _dot(tl.trans(tl.reshape(x, (BM, BK))), dy, acc, PRECISION)
-        sums += tl.sum(dy, axis=0)
+        if BIAS:
+            sums += tl.sum(dy, axis=0)
     k = tl.program_id(1) * BK + tl.arange(0, BK)
     here = part * rows + row
     at = here * (KH * KW * C * N) + k[:, None] * N + n[None, :]
@@ -242,12 +256,12 @@ def _weight_gradient(
     if STEP:
         lr = tl.load(lr_ptr + row)
         apply_descent(dw_ptr, last_w_ptr, at, acc, real, lr, decay, momentum, MOMENTUM)
-        if tl.program_id(1) == 0:
+        if BIAS and tl.program_id(1) == 0:
             at_n = here * N + n
             apply_descent(db_ptr, last_b_ptr, at_n, sums, n < N, lr, decay, momentum, MOMENTUM)
     else:
         tl.store(dw_ptr + at, acc, mask=real)
-        if tl.program_id(1) == 0:
+        if BIAS and tl.program_id(1) == 0:
             tl.store(db_ptr + here * N + n, sums, mask=n < N)
 
 
@@ -272,7 +286,9 @@ def _pixels_at_once(rows: int, pixels: int, most: int) -> int:
     return block
 
 
-def forward(x: Tensor, w: Tensor, bias: Tensor, y: Tensor, shape: Geometry, precision: str) -> None:
+def forward(
+    x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, shape: Geometry, precision: str
+) -> None:
     """y = convolution of x with each row's own weights."""
     rows, batch = x.shape[:2]
     pixels = batch * shape.out[0] * shape.out[1]
@@ -284,11 +300,16 @@ def forward(x: Tensor, w: Tensor, bias: Tensor, y: Tensor, shape: Geometry, prec
     tiles = triton.cdiv(pixels, options["BM"])
     grid = (rows * tiles, triton.cdiv(shape.filters, options["BN"]))
     kernel = _forward_narrow if narrow else _forward
-    kernel[grid](x, w, bias, y, pixels, tiles, **shape.constants(), **options, PRECISION=precision)
+    options |= {**shape.constants(), "BIAS": bias is not None}
+    kernel[grid](
+        x, w, w if bias is None else bias, y, pixels, tiles, **options, PRECISION=precision
+    )
 
 
-def input_gradient(dy: Tensor, w: Tensor, dx: Tensor, shape: Geometry, precision: str) -> None:
-    """dx = gradient of the convolution's input."""
+def input_gradient(
+    dy: Tensor, w: Tensor, bias: Tensor | None, dx: Tensor, shape: Geometry, precision: str
+) -> None:
+    """dx = gradient of the convolution's input; as a transposed convolution of dy with a bias."""
     rows, batch = dx.shape[:2]
     pixels = batch * shape.height * shape.width
     options = dict(TUNING["input"])
@@ -297,8 +318,9 @@ def input_gradient(dy: Tensor, w: Tensor, dx: Tensor, shape: Geometry, precision
     options["BK"] = _block(shape.filters, 32)
     tiles = triton.cdiv(pixels, options["BM"])
     grid = (rows * tiles, triton.cdiv(shape.channels, options["BC"]))
+    options |= {**shape.constants(), "BIAS": bias is not None}
     _input_gradient[grid](
-        dy, w, dx, pixels, tiles, **shape.constants(), **options, PRECISION=precision
+        dy, w, w if bias is None else bias, dx, pixels, tiles, **options, PRECISION=precision
     )
 
 
@@ -316,33 +338,17 @@ def weight_parts(rows: int, batch: int, shape: Geometry) -> int:
 
 
 def weight_gradient(
-    x: Tensor, dy: Tensor, dw: Tensor, db: Tensor, shape: Geometry, precision: str
-) -> None:
-    """Partial gradients [parts, rows, ...] of weights and bias, to be added up."""
-    _weights(x, dy, (dw, db), shape, precision, len(dw), None)
-
-
-def weight_step(
     x: Tensor,
     dy: Tensor,
-    weights: tuple[Tensor, Tensor],
+    to: Weights,
     shape: Geometry,
     precision: str,
-    descent: Descent,
+    descent: Descent | None = None,
 ) -> None:
-    """One step of SGD of weights and bias, without storing their gradients."""
-    _weights(x, dy, weights, shape, precision, 1, descent)
+    """Partial gradients [parts, rows, ...] of weights and bias, to be added up.
 
-
-def _weights(
-    x: Tensor,
-    dy: Tensor,
-    to: tuple[Tensor, Tensor],
-    shape: Geometry,
-    precision: str,
-    parts: int,
-    descent: Descent | None,
-) -> None:
+    With `descent` they are not stored: `to` are the weights themselves, and take a step of SGD.
+    """
     rows, batch = x.shape[:2]
     pixels = batch * shape.out[0] * shape.out[1]
     size = shape.kernel[0] * shape.kernel[1] * shape.channels
@@ -350,21 +356,24 @@ def _weights(
     options["BK"] = _weight_block(shape)
     options["BM"] = max(16, min(options["BM"], 8192 // options["BK"]))
     options["BN"] = _block(shape.filters, 1024)
+    w, b = to if descent is None or descent.bias else (to[0], None)
+    parts = 1 if descent else len(w)
     share = triton.cdiv(triton.cdiv(pixels, parts), options["BM"]) * options["BM"]
     grid = (rows, triton.cdiv(size, options["BK"]), parts)
-    last = descent.last if descent and descent.last else to
     _weight_gradient[grid](
         x,
         dy,
-        *to,
+        w,
+        w if b is None else b,
         pixels,
         rows,
         x if descent is None else descent.lr,
-        *last,
+        *((w, w) if descent is None else descent.places(w)),
         0.0 if descent is None else descent.decay,
         0.0 if descent is None else descent.momentum,
         descent is not None,
         descent is not None and descent.last is not None,
+        b is not None,
         share,
         **shape.constants(),
         **options,
@@ -372,6 +381,6 @@ def _weights(
     )
 
 
-def padded(channels: int) -> int:
-    """Channels as the kernels store them: a power of two, at least 4."""
-    return max(4, int(triton.next_power_of_2(channels)))
+def padded(channels: int, least: int = 4) -> int:
+    """Channels as the kernels store them: a power of two; a convolution wants at least 4."""
+    return max(least, int(triton.next_power_of_2(channels)))

@@ -1,4 +1,4 @@
-"""Reading samples: uint8 images of a pool become normalised activations, gathered by index."""
+"""Reading samples: images or rows of a pool become activations, gathered by index."""
 
 from __future__ import annotations
 
@@ -34,9 +34,16 @@ def _gather(
     tl.store(x_ptr + where, value * scale + offset, mask=(p < PIXELS)[:, None])
 
 
+def plane(pool: Pool) -> tuple[int, int, int]:
+    """Channels, height and width of a pool's samples; a row of a table is an image one high."""
+    shape = pool.inputs.shape
+    return (1, 1, shape[1]) if len(shape) == 2 else (shape[1], shape[2], shape[3])
+
+
 def gather(pool: Pool, ids: Tensor, scale: Tensor, offset: Tensor, x: Tensor) -> None:
-    """x [rows, batch, H, W, C] = the normalised images of ids [rows, batch], turned as they are."""
-    channels, pixels = pool.inputs.shape[1], pool.inputs.shape[2] * pool.inputs.shape[3]
+    """x [rows, batch, H, W, C] = the scaled samples of ids [rows, batch], turned as they are."""
+    channels, height, width = plane(pool)
+    pixels = height * width
     block = min(256, triton.next_power_of_2(pixels))
     _gather[(ids.numel(), triton.cdiv(pixels, block))](
         pool.inputs,

@@ -16,7 +16,13 @@ class Descent:
     lr: Tensor  # [rows]
     decay: float
     momentum: float
-    last: tuple[Tensor, Tensor] | None  # directions of weight and bias; None without momentum
+    last: tuple[Tensor, ...] | None  # directions of weight and bias; None without momentum
+    bias: bool = True  # False: only the weight takes a step here
+
+    def places(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the directions are; `weight` stands for what is not there."""
+        found = (*(self.last or ()), weight, weight)
+        return found[0], found[1]
 
 
 @triton.jit
@@ -31,6 +37,15 @@ def apply_descent(w_ptr, last_ptr, at, gradient, real, lr, decay, momentum, MOME
 
 
 @triton.jit
+def _summed(partial_ptr, at, real, by_part, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """A gradient from its parts, always added in the same order: the same bits every time."""
+    total = tl.zeros((BLOCK,), tl.float32)
+    for part in tl.static_range(PARTS):
+        total += tl.load(partial_ptr + part * by_part + at, mask=real, other=0.0)
+    return total
+
+
+@triton.jit
 def _descend(
     w_ptr, partial_ptr, lr_ptr, size, by_part, by_row, decay,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
@@ -38,9 +53,7 @@ def _descend(
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     real = i < size
-    total = tl.zeros((BLOCK,), tl.float32)
-    for part in tl.static_range(PARTS):  # always in this order: the same bits every time
-        total += tl.load(partial_ptr + part * by_part + row * by_row + i, mask=real, other=0.0)
+    total = _summed(partial_ptr, row * by_row + i, real, by_part, PARTS, BLOCK)
     w = tl.load(w_ptr + row * size + i, mask=real, other=0.0)
     total += decay * w
     tl.store(w_ptr + row * size + i, w - tl.load(lr_ptr + row) * total, mask=real)
