@@ -25,7 +25,8 @@ from coterie.core.slots_gpu import sum_slots_on_gpu
 from coterie.models import Shape, build_model
 from coterie.training import TrainingSettings, make_engine, network, objectives, optimizers
 from coterie.training.kernels import convolution, dense, loss, samples
-from coterie.training.kernels.update import Descent
+from coterie.training.kernels.update import AdamSteps, Descent
+from coterie.training.optimizers import Adam
 
 
 def check_steps(precision: str, momentum: float) -> dict[str, float]:
@@ -54,6 +55,21 @@ def check_steps(precision: str, momentum: float) -> dict[str, float]:
             step = rate * (momentum * kept[part] + gradient[part] + 0.1 * before[part])
             worst[f"{name} {('weight', 'bias')[part]}"] = error(got, before[part] - step)
     return worst
+
+
+def check_adam() -> float:
+    """Three steps, with gradients in parts."""
+    rows, size = 3, 5003
+    w, partial, lr = new(rows, size), new(4, rows, size), torch.rand(rows, device=DEVICE)
+    steps = AdamSteps(Adam(weight_decay=0.1), w.device)
+    means, right = [torch.zeros_like(w), torch.zeros_like(w)], w.double()
+    slots, before = [part.double() for part in means], w.double()
+    for number in (1, 2, 3):
+        steps.begin()
+        steps.change(w, partial, means, lr)
+        gradient, count = partial.double().sum(0), torch.tensor(number, dtype=torch.float64)
+        steps.rule.step(right, gradient, slots, count, lr.double()[:, None])
+    return error(w - before, right - before)
 
 
 def check_losses() -> dict[str, float]:
@@ -198,6 +214,7 @@ def check_rest(report: Tally) -> None:
     for (precision, limit), momentum in itertools.product(LIMITS.items(), (0.0, 0.9)):
         for name, value in check_steps(precision, momentum).items():
             report(f"step inside, {name} {precision} momentum {momentum}", value, limit)
+    report("three steps of Adam", check_adam(), 1e-5)
     for name, value in check_losses().items():
         report(f"gradient of {name}", value, 1e-5)
     for name, value in check_slots().items():

@@ -13,7 +13,7 @@ from coterie.training.chain import Dense, Link
 from coterie.training.goals import Goal
 from coterie.training.kernels import convolution, samples, update
 from coterie.training.links import LAYERS, Gradient, Layer
-from coterie.training.optimizers import SGD, Optimizer
+from coterie.training.optimizers import SGD, Adam, Optimizer
 
 PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 # SGD where the weight gradient is made, instead of in a pass of its own: less memory traffic
@@ -104,6 +104,9 @@ class Network:
         self.doutputs = torch.zeros_like(self.outputs)
         self.dinputs = [torch.zeros_like(link.inputs) for link in trained[1:]]
         self.gradients = [_chosen(link, part) for link in trained]
+        self.adam = None
+        if isinstance(optimizer, Adam):
+            self.adam = update.AdamSteps(optimizer, self.flat.device)
         self.inside = [self._inside(gradients) for gradients in self.gradients]
         self.memory = {
             name: optimizer.memory(gradient.own)
@@ -115,6 +118,8 @@ class Network:
         """One step of gradient descent of every row on its batch; rows at lr 0 stand still."""
         self.forward(ids)
         self.goal.gradient(self.outputs, self.x, self.pool, ids, self.doutputs)
+        if self.adam:
+            self.adam.begin()
         dout = self.doutputs
         for place in range(len(self.gradients) - 1, -1, -1):
             link, gradients = self.links[self.lowest + place], self.gradients[place]
@@ -146,6 +151,8 @@ class Network:
             own, partial = gradient.own, gradient.partial
             if isinstance(self.optimizer, SGD) and not self.optimizer.momentum:
                 update.descend(own, partial, lr, self.optimizer.weight_decay)
+            elif self.adam:
+                self.adam.change(own, partial, self.memory[name], lr)
             else:
                 rate = lr.view(-1, *[1] * (own.ndim - 1))
                 total = partial[0] if len(partial) == 1 else partial.sum(0)
@@ -153,6 +160,8 @@ class Network:
 
     def forget(self) -> None:
         """Reset the optimizer's memory."""
+        if self.adam:
+            self.adam.forget()
         for slots in self.memory.values():
             for slot in slots:
                 slot.zero_()

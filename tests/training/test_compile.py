@@ -96,6 +96,7 @@ def test_an_autoencoder_compiles_for_a_gpu(optimizer: Optimizer, script: ModuleT
     assert names.count("convolution.input_gradient") == 3
     assert names.count("convolution.weight_gradient") == 4
     assert names.count("activation.forward") == names.count("activation.backward") == 4
+    assert names.count("update.adam") == (8 if isinstance(optimizer, Adam) else 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

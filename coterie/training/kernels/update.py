@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from coterie.training.optimizers import Adam
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,53 @@ def descend(w: Tensor, partial: Tensor, lr: Tensor, decay: float) -> None:
     _descend[(rows, triton.cdiv(size, block))](
         w, partial, lr, size, by_part, by_row, decay, len(partial), block
     )
+
+
+@triton.jit
+def _adam(
+    w_ptr, partial_ptr, mean_ptr, square_ptr, lr_ptr, reached_ptr, size, by_part, by_row,
+    beta1, rest1, beta2, rest2, eps, decay, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    real = i < size
+    at = row * size + i
+    w = tl.load(w_ptr + at, mask=real, other=0.0)
+    gradient = _summed(partial_ptr, row * by_row + i, real, by_part, PARTS, BLOCK) + decay * w
+    mean = beta1 * tl.load(mean_ptr + at, mask=real, other=0.0) + rest1 * gradient
+    square = beta2 * tl.load(square_ptr + at, mask=real, other=0.0) + rest2 * gradient * gradient
+    tl.store(mean_ptr + at, mean, mask=real)
+    tl.store(square_ptr + at, square, mask=real)
+    root = tl.sqrt(square / tl.load(reached_ptr + 1)) + eps
+    step = mean / tl.load(reached_ptr) / root
+    tl.store(w_ptr + at, w - tl.load(lr_ptr + row) * step, mask=real)
+
+
+class AdamSteps:
+    """Adam on packed weights.
+
+    What it divides its means by is what they would be, had all gradients been 1.
+    """
+
+    def __init__(self, rule: Adam, device: torch.device) -> None:
+        self.rule = rule
+        self.fresh = torch.tensor([1 - rule.beta1, 1 - rule.beta2], device=device)
+        self.ones, self.reached = torch.ones_like(self.fresh), torch.zeros_like(self.fresh)
+
+    def begin(self) -> None:
+        """Count a step."""
+        self.reached.lerp_(self.ones, self.fresh)
+
+    def forget(self) -> None:
+        """Count from the first step again."""
+        self.reached.zero_()
+
+    def change(self, w: Tensor, partial: Tensor, means: list[Tensor], lr: Tensor) -> None:
+        """Change w [rows, ...] by the sum of partial [parts, rows, ...] and by its own means."""
+        rule, rows, size = self.rule, len(w), w[0].numel()
+        block = min(1024, triton.next_power_of_2(size))
+        rates = (rule.beta1, 1 - rule.beta1, rule.beta2, 1 - rule.beta2, rule.eps)
+        _adam[(rows, triton.cdiv(size, block))](
+            w, partial, *means, lr, self.reached, size, partial.stride(0), partial.stride(1),
+            *rates, rule.weight_decay, len(partial), block,
+        )  # fmt: skip
