@@ -1,11 +1,13 @@
 """How long is one local step of many models on a GPU, beside a plain loop over modules?
 
-    python benchmarks/gpu_step.py [--rows 32 1024] [--models lenet lenet5 resnet8] [--apart]
+    python benchmarks/gpu_step.py [--rows 32 1024] [--models lenet lenet5 resnet8 ...] [--apart]
+    python benchmarks/gpu_step.py --models autoencoder --rows 38 --batch 32
 
-A step is forward, backward and SGD of every row on its own batch of 8. Times are medians of whole
-calls of `train` (10 steps; drawing and reading the samples included) by CUDA events. The loop
-trains one module after the other with torch.optim.SGD; for many rows its time is that
-of 32 rows, scaled. Prints a table and JSON.
+A step is forward, backward and SGD of every row on its own batch of 8; Adam for `autoencoder`
+(the second line is a step of MCFL's experiment) and `mlp`. Times are medians of whole calls of
+`train` (10 steps; drawing and reading the samples included) by CUDA events. The loop trains one
+module after the other with torch.optim; for many rows its time is that of 32 rows, scaled.
+Prints a table and JSON.
 """
 
 from __future__ import annotations
@@ -15,35 +17,49 @@ import json
 import statistics
 import time
 import warnings
+from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 
 from coterie.core import LocalWork, Nodes, Population
 from coterie.core.samples import Pool, Samples
 from coterie.models import Shape, build_model
 from coterie.training import TrainingSettings, make_engine, network, objectives, optimizers
 
-BATCH, STEPS, OWNED = 8, 10, 100
-SHAPES = {
-    "lenet": Shape((3, 32, 32), 10),
-    "lenet5": Shape((1, 28, 28), 10),
-    "resnet8": Shape((3, 64, 64), 41),
+STEPS, OWNED, DEVICE = 10, 100, "cuda"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a model is trained for, and how."""
+
+    shape: Shape
+    objective: str = "classification"
+    optimizer: str = "sgd"
+
+
+CASES = {
+    "lenet": Case(Shape((3, 32, 32), 10)),
+    "lenet5": Case(Shape((1, 28, 28), 10)),
+    "resnet8": Case(Shape((3, 64, 64), 41)),
+    "mlp": Case(Shape((1, 28, 28), 10), optimizer="adam"),
+    "autoencoder": Case(Shape((1, 28, 28), 10), "reconstruction", "adam"),
 }
 
 
-def make_nodes(model: str, rows: int, path: str, precision: str) -> Nodes:
-    device, shape = torch.device("cuda"), SHAPES[model]
+def make_nodes(model: str, rows: int, path: str, precision: str, batch: int) -> Nodes:
+    device, case = torch.device(DEVICE), CASES[model]
+    shape = case.shape
     size = (4096, *shape.sample)
     images = torch.randint(0, 256, size, dtype=torch.uint8, device=device)
     labels = torch.randint(0, shape.outputs, (4096,), device=device)
     channels = shape.sample[0]
     pool = Pool(images, labels, (0.5,) * channels, (0.5,) * channels)
     settings = TrainingSettings(
-        objectives.build("classification"),
-        optimizers.build("sgd"),
+        objectives.build(case.objective),
+        optimizers.build(case.optimizer),
         shape.outputs,
-        BATCH,
+        batch,
         device,
         torch.float32,
         precision,
@@ -52,7 +68,7 @@ def make_nodes(model: str, rows: int, path: str, precision: str) -> Nodes:
     engine = make_engine(build, shape.sample, settings, path=path)
     start = torch.arange(rows, device=device) % 40 * OWNED
     samples = Samples(pool, torch.arange(4096, device=device), start, torch.full_like(start, OWNED))
-    population = Population(rows, (1,), engine, LocalWork(BATCH, STEPS, None, 0.01))
+    population = Population(rows, (1,), engine, LocalWork(batch, STEPS, None, 0.01))
     rates = torch.full((rows,), 0.01)
     return Nodes(population, torch.arange(rows), samples, samples, samples, rates)
 
@@ -72,20 +88,22 @@ def step_time(nodes: Nodes, repeat: int = 7) -> float:
     return statistics.median(times)
 
 
-def loop_time(model: str, rows: int = 32, steps: int = 5) -> float:
+def loop_time(model: str, batch: int, rows: int = 32, steps: int = 5) -> float:
     """Milliseconds of one local step of a plain loop over modules."""
-    device, shape = torch.device("cuda"), SHAPES[model]
-    modules = [build_model({"name": model}, shape)().to(device) for _ in range(rows)]
-    optimizer = [torch.optim.SGD(m.parameters(), lr=0.01) for m in modules]
-    x = torch.randn(BATCH, *shape.sample, device=device)
-    y = torch.zeros(BATCH, dtype=torch.int64, device=device)
+    case = CASES[model]
+    modules = [build_model({"name": model}, case.shape)().to(DEVICE) for _ in range(rows)]
+    kind = torch.optim.Adam if case.optimizer == "adam" else torch.optim.SGD
+    optimizer = [kind(m.parameters(), lr=0.01) for m in modules]
+    loss = objectives.build(case.objective).losses
+    x = torch.randn(batch, *case.shape.sample, device=DEVICE)
+    y = torch.zeros(batch, dtype=torch.int64, device=DEVICE)
     times = []
     for _ in range(steps):
         torch.cuda.synchronize()
         started = time.perf_counter()
         for module, rule in zip(modules, optimizer, strict=True):
             rule.zero_grad()
-            F.cross_entropy(module(x), y).backward()
+            loss(module(x), x, y).mean().backward()
             rule.step()
         torch.cuda.synchronize()
         times.append(time.perf_counter() - started)
@@ -95,28 +113,34 @@ def loop_time(model: str, rows: int = 32, steps: int = 5) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[32, 1024])
-    parser.add_argument("--models", nargs="+", default=list(SHAPES))
+    parser.add_argument("--models", nargs="+", default=["lenet", "lenet5", "resnet8"])
     parser.add_argument("--paths", nargs="+", default=["fused", "stacked"])
+    parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--precision", default="tf32")
     parser.add_argument("--apart", action="store_true", help="SGD in a pass of its own")
     options = parser.parse_args()
     network.STEP_INSIDE = not options.apart
     warnings.simplefilter("ignore")
     measured = []
-    print(f"{'model':<10}{'rows':>6} {'path':<10}{'ms a step':>10}{'loop / ours':>12}")
+    print(f"{'model':<12}{'rows':>6} {'path':<10}{'ms a step':>10}{'loop / ours':>12}")
     for model in options.models:
-        loop = loop_time(model)
-        print(f"{model:<10}{32:>6} {'loop':<10}{loop:>10.3f}{1:>12.1f}", flush=True)
+        loop = loop_time(model, options.batch)
+        print(f"{model:<12}{32:>6} {'loop':<10}{loop:>10.3f}{1:>12.1f}", flush=True)
         for rows in options.rows:
             for path in options.paths:
                 torch.cuda.empty_cache()
-                nodes = make_nodes(model, rows, path, options.precision)
+                nodes = make_nodes(model, rows, path, options.precision, options.batch)
                 ours = step_time(nodes)
                 ratio = loop * rows / 32 / ours
-                print(f"{model:<10}{rows:>6} {path:<10}{ours:>10.3f}{ratio:>12.1f}", flush=True)
+                print(f"{model:<12}{rows:>6} {path:<10}{ours:>10.3f}{ratio:>12.1f}", flush=True)
                 measured.append({"model": model, "rows": rows, "path": path, "ms": ours})
     machine = torch.cuda.get_device_name()
-    about = {"benchmark": "gpu_step", "machine": machine, "apart": options.apart}
+    about = {
+        "benchmark": "gpu_step",
+        "machine": machine,
+        "batch": options.batch,
+        "apart": options.apart,
+    }
     print(json.dumps({**about, "measured": measured}))
 
 
