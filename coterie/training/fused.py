@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -148,7 +149,7 @@ class FusedEngine(Engine):
         count = ids.shape[1]
         for rows in self.sizes.chunks(len(params), self.chunk):
             many = rows.stop - rows.start
-            batch = max(1, min(bucket(count), IMAGES // many))
+            batch = max(1, min(bucket(count), IMAGES // many, self.countable))
             key = (many, batch, id(pool))
             if key not in self.scorers:
                 self.scorers[key] = _Scorer(self._network(pool, many, batch), self.head)
@@ -160,19 +161,28 @@ class FusedEngine(Engine):
                 yield rows, now, scorer
 
     def memory(self, rows: int) -> int:
-        some = even(rows, self.chunk)
-        shape = self.generic.sample_shape
-        pool = Pool(
-            torch.empty(1, *shape, dtype=torch.uint8, device="meta"),
-            torch.empty(1, device="meta"),
-            (0.5,) * shape[0],
-            (0.5,) * shape[0],
-        )
+        some, pool = even(rows, self.chunk), self._stand_in()
         trainer = self._network(pool, some, self.batch)
         trained = {column.name for column in self.generic.task.part(None)}
         trainer.allow_training(trained, self.generic.optimizer)
         scorer = self._network(pool, some, max(1, IMAGES // max(some, 1)))
         return trainer.bytes() + scorer.bytes() + rows_memory(self.layout, rows)
+
+    @cached_property
+    def countable(self) -> int:
+        """Samples of one row whose values the kernels can count with 32 bits."""
+        links = self._network(self._stand_in(), 1, 1).links
+        return (2**31 - 1) // max(max(link.inputs.numel(), link.out.numel()) for link in links)
+
+    def _stand_in(self) -> Pool:
+        """A pool that takes no memory, to learn the sizes of a network."""
+        shape = self.generic.sample_shape
+        return Pool(
+            torch.empty(1, *shape, dtype=torch.uint8, device="meta"),
+            torch.empty(1, device="meta"),
+            (0.5,) * shape[0],
+            (0.5,) * shape[0],
+        )
 
     def _network(self, pool: Pool, rows: int, batch: int) -> Network:
         return Network(self.chain, self.layout, pool, (rows, batch), self.precision, self.goal)

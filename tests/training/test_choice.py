@@ -93,6 +93,24 @@ def test_a_model_that_does_not_take_the_samples_is_refused() -> None:
         World(shape=(4,)).engine()
 
 
+def test_the_kernels_never_count_further_than_32_bits() -> None:
+    pytest.importorskip("triton", reason="the kernels need the package triton")
+    from coterie.training.chain import chain_of
+    from coterie.training.fused import FusedEngine
+    from coterie.training.goals import Classes
+
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(1, 20, 3), nn.Flatten(), nn.Linear(20 * 62 * 30, 2))
+
+    settings = TrainingSettings(Classification(), SGD(), 2, 4, CPU, torch.float32)
+    generic = make_engine(build, (1, 64, 32), settings, path="stacked")
+    assert isinstance(generic, StackedEngine)
+    engine = FusedEngine(generic, chain_of(build(), (1, 64, 32)), Classes(), "tf32", 4, 1)
+    values = 32 * 62 * 30  # 20 channels are stored as 32
+    assert engine.countable == (2**31 - 1) // values
+    assert engine.memory(8) > 8 * values
+
+
 def test_chunks_hold_at_least_one_row() -> None:
     settings = TrainingSettings(Classification(), SGD(), 3, 4, CPU, torch.float64)
     for batch, enough in ((4, 1000), (1 << 40, 1)):
