@@ -27,6 +27,7 @@ from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import overall, records
 from coterie.metrics.target import rounds_to_target
 from coterie.personal import write_models
+from coterie.picks import PickLog
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
@@ -85,6 +86,7 @@ class PartRun:
         self.unseen: list[Metrics | None] = [None] * len(part.replicas)  # of newcomers, latest
         self.choices: list[NDArray[np.int64]] | None = None  # latest written, one per replica
         self.pending: list[tuple[int, torch.Tensor]] = []  # choices not yet fetched from the device
+        self.picks = PickLog()
         self.seconds = 0.0
 
     def _file(self, suffix: str) -> Path:
@@ -196,13 +198,16 @@ class PartRun:
         return list(choice.cpu().numpy().reshape(len(self.part.replicas), self.part.nodes.n))
 
     def _note_choices(self, done: int) -> None:
-        """Keep the choices of a round; they are fetched together, so that a GPU need not wait."""
+        """Keep what a round chose; it is fetched together, so that a GPU need not wait."""
+        self.picks.note(done, self.simulation.picked())
         chosen = self.simulation.chosen()
         if chosen is not None:
             self.pending.append((done, chosen))
 
     def _write_choices(self) -> None:
-        """Write the choices of the replicas in which somebody changed its mind."""
+        """Write whom nodes picked, and choices of replicas in which somebody changed its mind."""
+        where = [self._where(replica) for replica in self.part.replicas]
+        self.journal.append(self.picks.records(where, self.part.clusters))
         for done, choice in self.pending:
             chosen = self._by_replica(choice)
             self.journal.append(

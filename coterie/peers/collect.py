@@ -17,6 +17,7 @@ from coterie.family import write_family
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate
+from coterie.metrics.picks import pick_records
 from coterie.metrics.records import records
 from coterie.metrics.target import rounds_to_target
 from coterie.peers.choose import SERVER
@@ -37,6 +38,7 @@ class Story:
     choices: list[Record]
     end: Record | None  # None: it died, or still runs
     family: list[Record]  # the models it knew of, where there is a family
+    picks: dict[int, Record]  # whom it picked, by round
 
     @property
     def node(self) -> int:
@@ -62,6 +64,7 @@ def read_story(folder: Path) -> Story | None:
         choices=[line for line in lines if line["kind"] == "choice"],
         end=ends[-1] if ends else None,
         family=[line for line in lines if line["kind"] in FAMILY],
+        picks={line["round"]: line for line in lines if line["kind"] == "picked"},
     )
 
 
@@ -100,6 +103,7 @@ class Collection:
         place = {key: self.where[key] for key in ("scenario", "seed")}
         yield {"kind": "population", **place, "clusters": self.names}
         yield from self._choices()
+        yield from self._picked()
         for when in self.whens:
             yield from self._evaluation(when)
 
@@ -166,6 +170,19 @@ class Collection:
             if None not in row:
                 yield {"kind": "choice", **self.where, "round": t, "choice": row}
 
+    def _picked(self) -> Iterator[Record]:
+        """For each round and cluster how many of the picked peers were of the same cluster."""
+        known = {story.node: story.member["cluster"] for story in self.stories}
+        names = [known.get(node, "") for node in range(max(known, default=-1) + 1)]
+        for t in sorted({t for story in self.stories for t in story.picks}):
+            there = [story for story in self.stories if t in story.picks]
+            picks = [story.picks[t] for story in there]
+            rows = _padded([record["peers"] for record in picks], len(names))
+            left = [record["competitive"] for record in picks]
+            open_ = None if None in left else np.array(left, np.int64)
+            where, ids = {**self.where, "round": t}, [story.node for story in there]
+            yield from pick_records(where, ids, rows, open_, names)
+
     def _evaluation(self, when: When) -> list[Record]:
         """The records of one evaluation, of those who were there."""
         there = [story for story in self.stories if when in story.scores]
@@ -182,6 +199,14 @@ class Collection:
         made = records(where, metrics, names, accuracy, loss, sent)
         ids = [story.node for story in there]
         return [r if r["kind"] != "node" else {**r, "node": ids[r["node"]]} for r in made]
+
+
+def _padded(rows: Sequence[Sequence[int]], nodes: int) -> NDArray[np.int64]:
+    """Lists of ids as one table; -1 fills up, and stands for peers of whom nothing is known."""
+    table = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int64)
+    for line, row in zip(table, rows, strict=True):
+        line[: len(row)] = [peer if peer < nodes else -1 for peer in row]
+    return table
 
 
 def _confusion(scores: Sequence[Record]) -> NDArray[np.int64] | None:

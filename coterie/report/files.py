@@ -62,7 +62,9 @@ def _panel(axis: Axes, panel: Panel) -> None:
         DRAW[kind](axis, [trace for trace in panel.figure.data if trace.type == kind])
     if layout.yaxis.title.text == "nodes":
         axis.locator_params(axis="y", integer=True)
-    if layout.yaxis.range:
+    if layout.yaxis.type == "log":
+        axis.set_yscale("log")
+    elif layout.yaxis.range:
         axis.set_ylim(*layout.yaxis.range)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from coterie.errors import InputError
-from coterie.report import family, figures, tables
+from coterie.report import family, figures, picks, tables
 from coterie.report.assets import SCRIPT, STYLE
 from coterie.report.figures import Panel
 from coterie.report.findings import findings
@@ -32,6 +32,10 @@ NOTES = {
     "all-reduce is left out.",
     "choices": "Settled means that each cluster's nodes prefer one head, and distinct clusters "
     "distinct heads.",
+    "picked": "Of the peers with whom nodes averaged, those of their own cluster. Mean over seeds; "
+    "the band is one standard deviation, the dotted line what chance gives.",
+    "competitive": "Groups that the bandit of a node in the middle can still draw: the mean over "
+    "seeds of the median over nodes; the band goes from the lowest to the highest seed.",
     "family": "A colour is a branch: of several children of a model the one with most followers "
     "goes on with its parent's colour. A fork is another child of one parent, a merger another "
     "model whose followers now follow one, extinct what nobody went on with.",
@@ -140,6 +144,10 @@ def figure_sections(study: Study, drawn: list[Panel]) -> Iterable[str]:
     yield panels("Fairness between clusters", NOTES["bars"], bars, drawn)
     sent = figures.accuracy_over_bytes(study)
     yield panels("What it costs to send", NOTES["bytes"], sent, drawn)
+    picked = picks.picked_over_rounds(study)
+    yield panels("Whom nodes picked", NOTES["picked"], picked, drawn)
+    left = picks.competitive_over_rounds(study)
+    yield panels("Groups left to pick from", NOTES["competitive"], left, drawn)
     yield _pairs(study)
     yield _choices(study, drawn)
     yield _family(study, drawn)

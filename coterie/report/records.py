@@ -27,6 +27,10 @@ COLUMNS = {
     "unseen": (*WHERE, *BY_NODE, "accuracy", "loss", *FAIRNESS),
     "choice": ("label", "scenario", "seed", "round", "choice"),
     "head": (*WHERE, "cluster", "head", "loss", "std"),
+    "picked": (
+        *("label", "scenario", "seed", "round", "cluster"),
+        *("same", "picks", "competitive", "competitive_median"),
+    ),
     "model": (
         *("label", "scenario", "seed", "born", "id", "parent"),
         *("updates", "followers", "popularity", "extinct"),

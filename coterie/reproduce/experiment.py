@@ -33,6 +33,8 @@ Kind = Literal[
     "rate",
     "shares",
     "family",
+    "picked",
+    "competitive",
 ]
 
 

@@ -14,6 +14,7 @@ from coterie.report import figures
 from coterie.report.family import family_panels
 from coterie.report.figures import HEADS, Look, Panel
 from coterie.report.heads import head_losses, head_shares
+from coterie.report.picks import competitive_over_rounds, picked_over_rounds
 from coterie.report.records import Study
 from coterie.report.settling import settlement_rates
 from coterie.reproduce.experiment import FigureTable, Kind
@@ -105,6 +106,8 @@ KINDS: dict[Kind, Callable[[Study], list[Panel]]] = {
     "rate": settlement_rates,
     "shares": head_shares,
     "family": family_panels,
+    "picked": picked_over_rounds,
+    "competitive": competitive_over_rounds,
 }
 KEYED: set[Kind] = {"gap", "heads", "choices", "shares", "family"}  # their lines are no labels
 NOTES: dict[Kind, str] = {
@@ -121,4 +124,8 @@ NOTES: dict[Kind, str] = {
     "ranked by their nodes in the last round.",
     "family": "Who follows which model: a colour is a branch; of several children of a model the "
     "one with most followers keeps its parent's colour.",
+    "picked": "Of the peers with whom nodes averaged, those of their own cluster; mean over seeds, "
+    "the band is one standard deviation, the dotted line what chance gives.",
+    "competitive": "Groups that the bandit of a node in the middle can still draw: the mean over "
+    "seeds of the median over nodes; the band goes from the lowest to the highest seed.",
 }

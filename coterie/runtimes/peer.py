@@ -26,7 +26,7 @@ from coterie.runtimes.conversation import DATA, Bounds, Conversation
 from coterie.runtimes.logs import tell
 from coterie.runtimes.pace import Pace
 from coterie.runtimes.packing import SHARING, Result, advance, unpack
-from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
+from coterie.runtimes.plan import Outcome, Picked, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
 from coterie.runtimes.roll import Roll
@@ -274,6 +274,7 @@ class Peer:
             scores=scores,
             phase=phase,
             lineage=self.role.lineage(self.state) if phase == "round" else None,
+            picked=Picked.of(self.state) if phase == "round" else None,
         )
         for concern in self.role.concerns(self.state):
             facts = {"peer": self.id, "round": self.done, "what": repr(concern)}

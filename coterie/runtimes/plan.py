@@ -41,6 +41,23 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Picked:
+    """Whom a peer picked in a round."""
+
+    peers: tuple[int, ...]
+    competitive: int | None  # groups from which they were drawn, where the algorithm has groups
+
+    @classmethod
+    def of(cls, state: Any) -> Picked | None:
+        """The picks in a state of one row; None where it has no `picked`."""
+        picked, left = getattr(state, "picked", None), getattr(state, "competitive", None)
+        if picked is None:
+            return None
+        peers = tuple(peer for peer in picked.flatten().tolist() if peer >= 0)
+        return cls(peers, None if left is None else int(left.flatten()[0]))
+
+
+@dataclass(frozen=True)
 class Report:
     """What one peer says of itself after a round."""
 
@@ -53,6 +70,7 @@ class Report:
     scores: Scores | None  # of the personal model on the own test data, where it was evaluated
     phase: str = "round"  # "final": after the algorithm's last program
     lineage: Lineage | None = None  # models that the round brought forth, where there is a family
+    picked: Picked | None = None  # where the algorithm picks peers
 
 
 @dataclass

@@ -55,6 +55,10 @@ class Simulated(abc.ABC):
     def chosen(self) -> Tensor | None:
         """What every node chose last, where the algorithm's state has a `choice`."""
 
+    def picked(self) -> tuple[Tensor, Tensor | None] | None:
+        """Whom every node picked last, where the state has `picked`, and its `competitive`."""
+        return None
+
     @abc.abstractmethod
     def lineage(self) -> Lineage | None:
         """The models that the last round brought forth, where the algorithm has a family."""
@@ -120,6 +124,14 @@ class Simulation(Simulated):
         if not hasattr(self.states[0], "choice"):
             return None
         return torch.cat([state.choice for state in self.states])
+
+    def picked(self) -> tuple[Tensor, Tensor | None] | None:
+        if not hasattr(self.states[0], "picked"):
+            return None
+        whole = torch.cat([state.picked for state in self.states])
+        if not hasattr(self.states[0], "competitive"):
+            return whole, None
+        return whole, torch.cat([state.competitive for state in self.states])
 
     def lineage(self) -> Lineage | None:
         return self.algorithm.lineage(self.states[0])

@@ -128,3 +128,30 @@ def test_nobody_who_began_is_an_empty_summary(tmp_path):
     assert read_story(tmp_path) is None
     assert write_summary(tmp_path, CONFIG, [])["results"] == []
     assert (tmp_path / "records.jsonl").read_text() == ""
+
+
+def picked(done: int, *peers: int, competitive: int | None = None) -> dict[str, Any]:
+    return {"kind": "picked", "round": done, "peers": list(peers), "competitive": competitive}
+
+
+def test_whom_peers_picked_is_set_against_their_clusters(tmp_path):
+    found = stories(
+        tmp_path,
+        [member(0, "a"), picked(1, 1, 2, competitive=8), picked(2, 1, competitive=4)],
+        [member(1, "a"), picked(1, 0, competitive=6)],
+        [member(2, "b"), picked(1, 0, 3, competitive=5)],  # nobody knows anything of peer 3
+    )
+    rows = [r for r in Collection(CONFIG, found).records() if r["kind"] == "picked"]
+    assert [(r["round"], r["cluster"], r["same"], r["picks"]) for r in rows] == [
+        (1, "a", 2 / 3, 3),
+        (1, "b", 0.0, 1),
+        (2, "a", 1.0, 1),
+    ]
+    assert [r["competitive"] for r in rows] == [7, 5, 4]
+    assert rows[0]["label"] == "facade" and rows[0]["seed"] == 1
+
+
+def test_picks_without_groups_say_nothing_about_groups(tmp_path):
+    found = stories(tmp_path, [member(0, "a"), picked(1, 1)], [member(1, "a"), picked(1)])
+    (row,) = [r for r in Collection(CONFIG, found).records() if r["kind"] == "picked"]
+    assert row["same"] == 1 and "competitive" not in row
