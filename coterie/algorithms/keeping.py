@@ -20,9 +20,7 @@ def none_yet(params: Tensor, nodes: Nodes, keep: bool) -> tuple[Tensor, Tensor]:
 def need_validation(nodes: Nodes, who: str) -> None:
     """InputError where nobody in a block has validation samples."""
     if len(nodes) and not int(nodes.valid_data.owned.sum()):
-        raise InputError(
-            f"{who} needs validation samples, and there are none; raise data.holdout"
-        )
+        raise InputError(f"{who} needs validation samples, and there are none; raise data.holdout")
 
 
 def better(best: Tensor, loss: Tensor, params: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-SMALLEST = 2  # the sum of one is a model
+from coterie.links.quorum import SMALLEST, quorum
+
 MEMBERS = 1 << 12  # of a group at most
 WORDS = 1 << 30  # of a vector at most
 _CONTEXT = b"coterie secure aggregation 1\0"
@@ -47,7 +48,7 @@ class Session:
             raise SecureError("a group is a set of other peers, in order")
         if not SMALLEST <= len(self.group) <= MEMBERS:
             raise SecureError(f"a group has {SMALLEST} members or more, got {len(self.group)}")
-        if not max(SMALLEST, len(self.group) // 2 + 1) <= self.threshold <= len(self.group):
+        if not quorum(len(self.group)) <= self.threshold <= len(self.group):
             raise SecureError(f"threshold {self.threshold} is no majority of {len(self.group)}")
         if not self.parts or min(self.parts) < 1 or sum(self.parts) > WORDS:
             raise SecureError("a vector has parts of one word or more")

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from coterie.core.fixed_point import CLIP, exponents, scale_of
 from coterie.links import masks, shamir
 from coterie.links.letters import (
-    SMALLEST,
     Identity,
     Letter,
     SecureError,
@@ -37,6 +36,7 @@ from coterie.links.letters import (
     whole,
 )
 from coterie.links.masks import MaskError, Words
+from coterie.links.quorum import SMALLEST
 
 Numbers = NDArray[np.float64]
 SEED, KEY = 0, 1  # the two kinds of shares; nobody ever gets both of one member

@@ -85,6 +85,7 @@ def run_id(config: Config, nodes: Nodes) -> bytes:
         "train": config.train_of(table).model_dump(),
         "columns": [[c.name, list(c.shape)] for c in nodes.layout.columns],
         "split": nodes.layout.split,
+        "threshold": config.runtime.threshold,
         "data": None if config.data.own else config.data.model_dump(),
     }
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).digest()[:16]

@@ -68,6 +68,7 @@ class Session:
             rounds=config.experiment.rounds,
             deadline=runtime.deadline,
             window=runtime.window,
+            threshold=runtime.threshold,
             patience=runtime.patience,
             evaluate_every=every,
             checkpoint_every=runtime.checkpoint_every or every,

@@ -74,7 +74,7 @@ class Peer:
         others = [peer for peer in plan.peers if peer != self.id]
         self.roll = Roll(others, patience=round(plan.deadline / self.tick) + 1)
         self.post = Post(link, plan.ahead, self._fail)
-        bounds = Bounds(plan.rounds, plan.window, plan.ahead, plan.limits)
+        bounds = Bounds(plan.rounds, plan.window, plan.ahead, plan.limits, plan.threshold)
         self.role = role_of(algorithm, nodes)
         self.pace = Pace(self.roll, plan.rounds, plan.window, self.role.leader)
         self.talk = Conversation(nodes, plan.run, self.roll, bounds, self.post.put)

@@ -13,6 +13,7 @@ from coterie.core.engine import Scores
 from coterie.core.lineage import Lineage
 from coterie.errors import InputError
 from coterie.links import wire
+from coterie.links.quorum import MAJORITY, unsafe
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Plan:
     folder: Path | None = None  # of the checkpoints; None: there are none
     ahead: int = 1 << 30  # bytes of frames that may wait for their superstep
     limits: wire.Limits = field(default_factory=wire.Limits)
+    threshold: float = MAJORITY  # share of its members that a secure sum needs; 1: all
 
     def __post_init__(self) -> None:
         least = {"rounds": 0, "window": 1, "evaluate_every": 1, "checkpoint_every": 1, "ahead": 1}
@@ -38,6 +40,8 @@ class Plan:
                 raise InputError(f"{name} must be at least {bound}, got {getattr(self, name)}")
         if not self.deadline > 0:
             raise InputError(f"deadline must be above 0 seconds, got {self.deadline}")
+        if not MAJORITY <= self.threshold <= 1:
+            raise InputError(unsafe(self.threshold))
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,14 @@ def test_fewer_members_than_the_threshold_give_no_sum(phase):
     assert collector.result is None
 
 
+@pytest.mark.parametrize("phase", PHASES)
+def test_where_all_are_needed_nobody_may_drop_out(phase):
+    wanted = session(threshold=3)
+    assert played(wanted).members == (0, 1, 2)
+    with pytest.raises(SecureError, match="2 members are left, and 3 are needed"):
+        played(wanted, {1: phase})
+
+
 @pytest.mark.parametrize(
     ("group", "threshold"),
     [
