@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from dataclasses import dataclass
 
 import pytest
@@ -17,12 +18,15 @@ from coterie.core.federated import server_of
 from coterie.core.graphs import SERVER
 from coterie.errors import InputError
 from coterie.links import wire
+from coterie.links.broker import Broker
 from coterie.links.letters import Identity, Letter, Session
 from coterie.links.link import Link
 from coterie.links.loopback import Hub
+from coterie.links.mqtt_link import MqttLink, Settings
 from coterie.links.ports import reserved_ports
 from coterie.links.quorum import quorum
 from coterie.links.roster import Roster
+from coterie.links.store import Store
 from coterie.links.wire import WireError
 from coterie.runtimes.lockstep import DirectExchange
 from coterie.runtimes.peer import Peer
@@ -32,6 +36,8 @@ from coterie.runtimes.seals import Seals
 from coterie.runtimes.simulate import simulation_of
 from tests.algorithms.world import N, make_nodes
 from tests.links import grpc_peers
+from tests.links import peers as mqtt_peers
+from tests.links.mosquitto import mosquitto, needs_mosquitto
 
 ROUNDS = 2
 LONG = 120.0  # seconds; reached only where something is broken
@@ -188,6 +194,27 @@ def roster(ids):
 def test_sealed_peers_over_grpc_play_what_is_simulated(algorithm):
     with roster(ids_of(algorithm)) as known:
         found = played(algorithm, lambda peer: grpc_peers.link(peer, known))
+    assert_close(found, simulated(algorithm), rtol=0, atol=1e-9)
+
+
+@needs_mosquitto
+@pytest.mark.parametrize(
+    ("algorithm", "inline"),  # short letters as messages, longer ones through the store
+    [(PPDL(sealed=True), 64 << 10), (FedAvg(sealed=True), 1000)],
+    ids=str,
+)
+def test_sealed_peers_over_mqtt_play_what_is_simulated(algorithm, inline, tmp_path):
+    run, store = os.urandom(16), f"file://{tmp_path}/store"
+    pins = {peer: mqtt_peers.fingerprint(f"peer {peer}") for peer in ids_of(algorithm)}
+    settings = Settings(inline=inline, patience=LONG, start=LONG, fetch=LONG)
+    with mosquitto(tmp_path) as running:
+        broker = Broker("127.0.0.1", running.port)
+
+        def link(peer):
+            mine = mqtt_peers.identity(f"peer {peer}")
+            return MqttLink(peer, run, pins, broker, mine, Store(store, run, peer), settings)
+
+        found = played(algorithm, link)
     assert_close(found, simulated(algorithm), rtol=0, atol=1e-9)
 
 
