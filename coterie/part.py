@@ -356,12 +356,12 @@ class PartRun:
 
 def make_simulation(config: Config, part: Part) -> Simulated:
     """The population of a part, ready to start."""
-    n = part.nodes.n
+    n, least = part.nodes.n, config.runtime.threshold
     if config.runtime.link != "memory":
-        exchange = DirectExchange(n, len(part.replicas))
-        return simulation_of(part.algorithm, [part.nodes], exchange)
+        whole = DirectExchange(n, len(part.replicas), least)
+        return simulation_of(part.algorithm, [part.nodes], whole)
     blocks = [part.nodes[row] for row in torch.arange(n).split(1)]
-    return simulation_of(part.algorithm, blocks, FrameExchange(n))
+    return simulation_of(part.algorithm, blocks, FrameExchange(n, threshold=least))
 
 
 def options_of(algorithm: Algorithm) -> int:

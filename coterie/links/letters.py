@@ -16,6 +16,10 @@ import msgpack
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -127,7 +131,7 @@ class Identity:
         letter = Letter(kind, session, self.me, body, b"")
         assert isinstance(self._key, ec.EllipticCurvePrivateKey)
         signature = self._key.sign(letter.signed, ec.ECDSA(SHA256()))
-        return Letter(kind, session, self.me, body, signature)
+        return Letter(kind, session, self.me, body, _flat(signature, self._key.curve))
 
     def read(self, data: bytes) -> Letter:
         """The letter in these bytes, its signature checked against the list of peers."""
@@ -136,10 +140,26 @@ class Identity:
         if public is None:
             raise SecureError(f"a letter of {letter.sender}, who is not in the list of peers")
         try:
-            public.verify(letter.signature, letter.signed, ec.ECDSA(SHA256()))
+            signature = _nested(letter.signature, public.curve)
+            public.verify(signature, letter.signed, ec.ECDSA(SHA256()))
         except InvalidSignature:
             raise SecureError(f"a letter that peer {letter.sender} did not sign") from None
         return letter
+
+
+def _flat(signature: bytes, curve: ec.EllipticCurve) -> bytes:
+    """The two numbers of a signature side by side: always equally long, unlike DER."""
+    size = -(-curve.key_size // 8)
+    return b"".join(number.to_bytes(size, "big") for number in decode_dss_signature(signature))
+
+
+def _nested(signature: bytes, curve: ec.EllipticCurve) -> bytes:
+    """The same as DER; InvalidSignature where it has another length."""
+    size = -(-curve.key_size // 8)
+    if len(signature) != 2 * size:
+        raise InvalidSignature
+    first, second = signature[:size], signature[size:]
+    return encode_dss_signature(int.from_bytes(first, "big"), int.from_bytes(second, "big"))
 
 
 def _public(pem: bytes) -> ec.EllipticCurvePublicKey:

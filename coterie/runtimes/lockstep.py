@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import abc
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from coterie.core.algorithm import Program
+from coterie.core.graphs import SERVER
 from coterie.core.messages import Fetch, Heard, Inbox, Message, deliver, outgoing, wanted
 from coterie.links import wire
+from coterie.links.letter_sizes import secure_sum_bytes
 from coterie.links.memory import MemoryLink
+from coterie.links.quorum import MAJORITY, SMALLEST, quorum
+from coterie.links.wire import Frame
 
 
 class Exchange(abc.ABC):
@@ -20,6 +25,7 @@ class Exchange(abc.ABC):
     n: int  # nodes of one population
     sent: Tensor  # [replicas * n] bytes that each node has sent so far
     server_sent: Tensor  # [replicas] bytes that each replica's server has sent so far
+    threshold: float  # share of its members that a secure sum needs
 
     @abc.abstractmethod
     def superstep(
@@ -42,6 +48,31 @@ class Exchange(abc.ABC):
         if isinstance(message, Fetch):
             self._add(keys[row], wire.frame_size("ask", ()))
 
+    def count_sealed(
+        self, place: tuple[int, int], keys: Tensor, message: Message, heard: Heard
+    ) -> None:
+        """Count the letters of the secure sums that a block gets, as if nobody dropped out."""
+        source, row, _ = wanted(message, keys, self.n)
+        there = torch.isin(source, heard.key)
+        groups: dict[int, set[int]] = {}
+        for one, peer in zip(keys[row[there]].tolist(), source[there].tolist(), strict=True):
+            groups.setdefault(one, set()).add(peer)
+        parts = tuple(math.prod(rows.shape[1:]) for _, rows in sorted(heard.rows.items()))
+        for one, group in groups.items():
+            if len(group) >= SMALLEST:
+                self._count_sum(place, one, sorted(group), parts)
+
+    def _count_sum(
+        self, place: tuple[int, int], requester: int, group: list[int], parts: tuple[int, ...]
+    ) -> None:
+        least = quorum(len(group), self.threshold)
+        me = SERVER if requester < 0 else requester % self.n
+        ids = [key % self.n for key in group]
+        asked, answered = secure_sum_bytes(place, me, ids, least, parts)
+        sent = self.sent if requester >= 0 else self.server_sent
+        sent[requester] += asked  # the server of replica r has the key r - replicas
+        self.sent[group] += torch.tensor(answered)
+
     def _add(self, source: Tensor, size: int) -> None:
         """Count `size` bytes at every one of these keys."""
         nodes, replicas = len(self.sent), len(self.server_sent)
@@ -60,8 +91,9 @@ def _schema(heard: Heard, copies: int) -> wire.Schema:
 class DirectExchange(Exchange):
     """Hands tensors over as they are: the simulation."""
 
-    def __init__(self, n: int, replicas: int = 1) -> None:
+    def __init__(self, n: int, replicas: int = 1, threshold: float = MAJORITY) -> None:
         self.n = n
+        self.threshold = threshold
         self.sent = torch.zeros(n * replicas, dtype=torch.int64)
         self.server_sent = torch.zeros(replicas, dtype=torch.int64)
 
@@ -70,16 +102,20 @@ class DirectExchange(Exchange):
     ) -> list[Inbox]:
         heard = merge([outgoing(m, k) for m, k in zip(messages, keys, strict=True)])
         for block, message in zip(keys, messages, strict=True):
-            self.count(block, message, heard)
+            if message.sealed:
+                self.count_sealed((t, step), block, message, heard)
+            else:
+                self.count(block, message, heard)
         return [deliver(m, k, heard, self.n) for m, k in zip(messages, keys, strict=True)]
 
 
 class FrameExchange(Exchange):
     """Sends every row as a frame of the wire format through a memory link: one node a block."""
 
-    def __init__(self, n: int, run: bytes = bytes(16)) -> None:
+    def __init__(self, n: int, run: bytes = bytes(16), threshold: float = MAJORITY) -> None:
         self.n = n
         self.run = run
+        self.threshold = threshold
         self.sent = torch.zeros(n, dtype=torch.int64)
         self.server_sent = torch.zeros(1, dtype=torch.int64)
         self.link = MemoryLink()
@@ -89,18 +125,24 @@ class FrameExchange(Exchange):
     ) -> list[Inbox]:
         offers = {int(k): outgoing(m, k) for m, k in zip(messages, keys, strict=True)}
         for key, message in zip(keys, messages, strict=True):
+            if message.sealed:
+                self.count_sealed((t, step), key, message, merge(list(offers.values())))
             for source in dict.fromkeys(wanted(message, key, self.n)[0].tolist()):
                 if isinstance(message, Fetch):
-                    self._post(t, step, int(key), source, "ask", {})
+                    self._post(Frame(self.run, t, step, int(key), "ask", {}), source, message)
                 if source in offers and len(offers[source].key):
-                    kind = "offer" if isinstance(message, Fetch) else "send"
-                    self._post(t, step, source, int(key), kind, offers[source].rows)
+                    kind, rows = (
+                        "offer" if isinstance(message, Fetch) else "send",
+                        offers[source].rows,
+                    )
+                    self._post(Frame(self.run, t, step, source, kind, rows), int(key), message)
         return [self._inbox(m, k) for m, k in zip(messages, keys, strict=True)]
 
-    def _post(self, t: int, step: int, source: int, to: int, kind: str, rows: Any) -> None:
-        frame = wire.encode(wire.Frame(self.run, t, step, source, kind, rows))
-        self._add(torch.tensor([source]), len(frame))
-        self.link.send(to, frame)
+    def _post(self, frame: Frame, to: int, answer: Message) -> None:
+        data = wire.encode(frame)
+        if not answer.sealed:  # those rows never travel; what does is counted as a whole
+            self._add(torch.tensor([frame.sender]), len(data))
+        self.link.send(to, data)
 
     def _inbox(self, message: Message, key: Tensor) -> Inbox:
         frames = [wire.decode(data) for data in self.link.receive(int(key))]
