@@ -70,8 +70,8 @@ class Exchange(abc.ABC):
         ids = [key % self.n for key in group]
         asked, answered = secure_sum_bytes(place, me, ids, least, parts)
         sent = self.sent if requester >= 0 else self.server_sent
-        sent[requester] += asked  # the server of replica r has the key r - replicas
-        self.sent[group] += torch.tensor(answered)
+        sent.numpy()[requester] += asked  # the server of replica r has the key r - replicas
+        self.sent.numpy()[group] += answered
 
     def _add(self, source: Tensor, size: int) -> None:
         """Count `size` bytes at every one of these keys."""
