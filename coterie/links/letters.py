@@ -27,6 +27,7 @@ from coterie.links.quorum import SMALLEST, quorum
 
 MEMBERS = 1 << 12  # of a group at most
 WORDS = 1 << 30  # of a vector at most
+Data = bytes | memoryview
 _CONTEXT = b"coterie secure aggregation 1\0"
 
 
@@ -78,7 +79,7 @@ class Session:
         return packed(_fields(self))
 
     @classmethod
-    def unpack(cls, data: bytes) -> Session:
+    def unpack(cls, data: Data) -> Session:
         """The session in these bytes; SecureError where they are none."""
         run, when, step, who, group, least, parts, nonce = typed(
             unpacked(data), (bytes, int, int, int, list, int, list, bytes)
@@ -99,12 +100,14 @@ class Letter:
     kind: str
     session: bytes
     sender: int
-    body: bytes
+    body: Data
     signature: bytes
 
     def pack(self) -> bytes:
-        """The letter as bytes."""
-        return packed([self.kind, self.session, self.sender, self.body, self.signature])
+        """The letter as bytes: a list in msgpack, in which a long body is copied once."""
+        fields = (self.kind, self.session, self.sender)
+        head = b"\x95" + b"".join(map(packed, fields)) + _long(len(self.body))
+        return b"".join((head, self.body, packed(self.signature)))
 
     @classmethod
     def unpack(cls, data: bytes) -> Letter:
@@ -126,7 +129,7 @@ class Identity:
         self._key = load_pem_private_key(key, password=None)
         self._known = {peer: _public(pem) for peer, pem in certificates.items()}
 
-    def write(self, kind: str, session: bytes, body: bytes) -> Letter:
+    def write(self, kind: str, session: bytes, body: Data) -> Letter:
         """A letter signed by this peer."""
         letter = Letter(kind, session, self.me, body, b"")
         assert isinstance(self._key, ec.EllipticCurvePrivateKey)
@@ -175,7 +178,16 @@ def packed(value: Any) -> bytes:
     return data
 
 
-def unpacked(data: bytes) -> Any:
+def _long(size: int) -> bytes:
+    """How msgpack begins so many bytes."""
+    if size < 1 << 8:
+        return b"\xc4" + size.to_bytes(1, "big")
+    if size < 1 << 16:
+        return b"\xc5" + size.to_bytes(2, "big")
+    return b"\xc6" + size.to_bytes(4, "big")
+
+
+def unpacked(data: Data) -> Any:
     """Plain values out of bytes that anybody may have written."""
     try:
         return msgpack.unpackb(data, max_map_len=0)
