@@ -125,7 +125,8 @@ def aggregate(results: Results) -> dict[str, dict[str, dict[str, dict[str, Any]]
 
     Clusters have keys such as `accuracy:majority`, and where there are more than two, their pairs
     keys such as `equalized_odds:A|B`. The mean of `settled` is the share of seeds that
-    settled. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged accuracies. What
+    settled. `cluster_mean` is the accuracy in which all clusters count alike, while `accuracy_all`
+    counts nodes. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged ones. What
     nodes got that did not train has keys such as `unseen_accuracy_all`.
     """
     table: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
@@ -185,8 +186,14 @@ def _spreads(group: Results) -> dict[str, dict[str, Any]]:
             keys[pair_key(distance, pair)] = spread(_of_pair(r, pair, distance) for r in group)
     for key in UNSEEN:
         keys[f"unseen_{key}"] = spread((r.get("unseen") or {}).get(key) for r in group)
+    keys["cluster_mean"] = spread(_cluster_mean(r) for r in group)
     keys["fair_accuracy_of_means"] = _fair_accuracy_of_means(keys)
     return keys
+
+
+def _cluster_mean(result: Mapping[str, Any]) -> float | None:
+    """The mean accuracy over clusters, whatever their sizes."""
+    return mean(list((result.get("accuracy") or {}).values()))
 
 
 def _fair_accuracy_of_means(keys: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

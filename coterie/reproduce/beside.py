@@ -128,6 +128,7 @@ SHORT = {
     "fair_accuracy_of_means": "fair %",
     "bytes_per_node": "sent/node",
     "accuracy_all": "all %",
+    "cluster_mean": "mean %",
     "mse_all": "all MSE",
     "rounds_to_target": "rounds",
 }
@@ -143,7 +144,7 @@ def digits(key: str) -> int:
     """How many decimals a key is written with: percents have two, fractions four."""
     if key in ("models", "rounds_to_target"):
         return 1
-    percent = key.startswith(("accuracy", "fair_accuracy")) or key in NODES
+    percent = key.startswith(("accuracy", "fair_accuracy")) or key in (*NODES, "cluster_mean")
     return 2 if percent else 4
 
 

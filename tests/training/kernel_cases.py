@@ -334,6 +334,9 @@ CASES: dict[str, Callable[[], bool]] = {
     ),
     "strides-odd-sizes-two-linear-layers": lambda: error(odd, (2, 13, 13)) < 1e-5,
     "adam": lambda: error(small(), (1, 8, 8), Adam()) < 1e-4,
+    "cnn-of-ppdl": lambda: (
+        error(build_model({"name": "cnn"}, Shape((1, 12, 12), CLASSES)), (1, 12, 12), Adam()) < 1e-4
+    ),
     "head-only": lambda: error(small(), (1, 8, 8), part={"fc.weight", "fc.bias"}) < 1e-5,
     "core-layer-only": lambda: (
         error(

@@ -18,6 +18,7 @@ NAMES = [
     "momentum-decay",
     "strides-odd-sizes-two-linear-layers",
     "adam",
+    "cnn-of-ppdl",
     "head-only",
     "core-layer-only",
     "norm-before-a-max-pool-of-odd-sides",
