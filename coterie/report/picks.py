@@ -43,6 +43,8 @@ def competitive_over_rounds(study: Study) -> list[Panel]:
     highest seed.
     """
     panels = []
+    most = max(1.0, float(study.frames["picked"]["competitive_median"].max()))  # 1 for NaN too
+    top = float(np.log10(most))  # equal in all panels
     for scenario, cluster, rows in _panels(study, "competitive_median"):
         figure = figures.canvas("rounds", "groups left")
         for label, look in figures.looks(study).items():
@@ -51,7 +53,7 @@ def competitive_over_rounds(study: Study) -> list[Panel]:
                 mean, low, high = seeds.mean(axis=1), seeds.min(axis=1), seeds.max(axis=1)
                 x, ends = seeds.index.to_numpy(), (low.to_numpy(), high.to_numpy())
                 figure.add_traces(list(figures.band(look, x, mean.to_numpy(), *ends)))
-        figure.update_yaxes(type="log")
+        figure.update_yaxes(type="log", range=[-0.1, top + 0.1])  # powers of ten, from one group
         panels.append(Panel(f"{scenario} · {cluster}", figure, scenario))
     return panels
 
