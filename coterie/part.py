@@ -26,6 +26,7 @@ from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import overall, records
 from coterie.metrics.target import rounds_to_target
+from coterie.notes import Notes, latest
 from coterie.personal import write_models
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
@@ -85,6 +86,7 @@ class PartRun:
         self.unseen: list[Metrics | None] = [None] * len(part.replicas)  # of newcomers, latest
         self.choices: list[NDArray[np.int64]] | None = None  # latest written, one per replica
         self.pending: list[tuple[int, torch.Tensor]] = []  # choices not yet fetched from the device
+        self.notes = Notes()
         self.seconds = 0.0
 
     def _file(self, suffix: str) -> Path:
@@ -141,8 +143,8 @@ class PartRun:
         self.simulation.round(t)
         done = t + 1
         self._note_choices(done)
-        where = [self._where(replica) for replica in self.part.replicas]
-        self.journal.append(family_records(self.simulation.lineage(), done, where))
+        self.notes.keep(done, self.simulation.notes())
+        self.journal.append(family_records(self.simulation.lineage(), done, self._places()))
         if done % self.config.evaluate.every == 0:
             self._evaluate(done, "round")
         self.seconds += time.perf_counter() - started
@@ -181,6 +183,9 @@ class PartRun:
         label = replica.label or self.part.label
         return {"label": label, "scenario": replica.scenario, "seed": replica.seed}
 
+    def _places(self) -> list[dict[str, Any]]:
+        return [self._where(replica) for replica in self.part.replicas]
+
     def _population(self) -> list[Metrics]:
         return [
             {
@@ -202,7 +207,8 @@ class PartRun:
             self.pending.append((done, chosen))
 
     def _write_choices(self) -> None:
-        """Write the choices of the replicas in which somebody changed its mind."""
+        """Write the choices of the replicas in which somebody changed its mind, and the notes."""
+        self.journal.append(self.notes.taken(self._places()))
         for done, choice in self.pending:
             chosen = self._by_replica(choice)
             self.journal.append(
@@ -288,8 +294,14 @@ class PartRun:
 
     def _results(self, done: int) -> list[Metrics]:
         """One entry of `summary.json` per replica."""
-        history = self.journal.read("choice")
-        return [self._result(number, done, history) for number in range(len(self.metrics))]
+        history, notes = self.journal.read("choice"), self.journal.read("note")
+        return [
+            {
+                **self._result(number, done, history),
+                "notes": latest(notes, self._where(self.part.replicas[number])),
+            }
+            for number in range(len(self.metrics))
+        ]
 
     def _result(self, number: int, done: int, history: list[Metrics]) -> Metrics:
         part, replica = self.part, self.part.replicas[number]

@@ -109,6 +109,7 @@ class Result(Metrics):
     parity_reason: str | None = None
     before_all_reduce: Metrics | None = None
     unseen: Metrics | None = None
+    notes: dict[str, float | None] = {}  # of the server, after the last round
 
 
 class Summary(BaseModel):
@@ -126,7 +127,8 @@ def aggregate(results: Results) -> dict[str, dict[str, dict[str, dict[str, Any]]
     Clusters have keys such as `accuracy:majority`, and where there are more than two, their pairs
     keys such as `equalized_odds:A|B`. The mean of `settled` is the share of seeds that
     settled. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged accuracies. What
-    nodes got that did not train has keys such as `unseen_accuracy_all`.
+    nodes got that did not train has keys such as `unseen_accuracy_all`, what a server noted of
+    its last round such as `note:entropy`.
     """
     table: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for (label, scenario), group in grouped(results).items():
@@ -185,6 +187,8 @@ def _spreads(group: Results) -> dict[str, dict[str, Any]]:
             keys[pair_key(distance, pair)] = spread(_of_pair(r, pair, distance) for r in group)
     for key in UNSEEN:
         keys[f"unseen_{key}"] = spread((r.get("unseen") or {}).get(key) for r in group)
+    for name in dict.fromkeys(name for r in group for name in r.get("notes") or {}):
+        keys[f"note:{name}"] = spread((r.get("notes") or {}).get(name) for r in group)
     keys["fair_accuracy_of_means"] = _fair_accuracy_of_means(keys)
     return keys
 

@@ -61,6 +61,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "parity_reason": (str, type(None)),
     "before_all_reduce": (dict, type(None)),
     "unseen": (dict, type(None)),
+    "notes": dict,
 }
 PROMISED = {  # by the design
     *("label", "scenario", "seed", "algorithm", "nodes", "rounds", "metric", "accuracy"),
