@@ -23,6 +23,8 @@ from coterie.models.branches import Branches, DomainLayer, Projection, kind_of
 from coterie.models.registry import Model, Shape, models
 from coterie.models.user import build_model, check_model
 
+MOMENTUM = 0.1  # of the running middle, as batch norm's
+
 
 @models.register("fedcg")
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class FedCGModel(Model):
     learned: bool = True  # False: lambda stays as it is
     student: float = 0.1  # the student's learning rate, in units of [train] lr
     soft: bool = True  # judged by the student's probabilities; False: by its best guess alone
+    centred: bool = True  # scores less the teacher's running mean: else one domain begins with all
 
     def __post_init__(self) -> None:
         if self.domains < 1:
@@ -97,6 +100,7 @@ class DomainNet(nn.Module):
     """The shared network with its branches, and who names the domains of samples."""
 
     adjacency: Tensor
+    middle: Tensor
     seen: Tensor
     assigned: Tensor
 
@@ -109,6 +113,7 @@ class DomainNet(nn.Module):
         self.student = student
         if options.by == "teacher" and student is not None:
             self.teacher = copy.deepcopy(student).requires_grad_(False)  # never trained locally
+            self.register_buffer("middle", torch.zeros(options.domains))  # of its scores
         elif options.by == "clients":
             self.register_buffer("assigned", torch.eye(options.domains)[0])  # w of all samples
         self.register_buffer("adjacency", torch.eye(options.domains))
@@ -131,7 +136,7 @@ class DomainNet(nn.Module):
         logits = self._through(x, weights)
         if self.student is None or not self.training:
             return logits
-        loss = F.cross_entropy(self.student(x), weights.argmax(1), reduction="none")
+        loss = F.cross_entropy(self._guess(x), weights.argmax(1), reduction="none")
         return logits, self.options.student * loss
 
     def _told(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,11 +149,19 @@ class DomainNet(nn.Module):
         """The domain that the teacher, or K-means, says: one-hot [B, D]."""
         if self.options.by == "clients":
             return self.assigned.expand(len(x), -1)
-        return self._one_hot(self.teacher(x).argmax(1), x)
+        scores = self.teacher(x)
+        if self.options.centred:
+            self.middle.mul_(1 - MOMENTUM).add_(MOMENTUM * scores.mean(0))
+        return self._one_hot((scores - self.middle).argmax(1), x)
 
-    def _believed(self, x: Tensor) -> Tensor:
+    def _guess(self, x: Tensor) -> Tensor:
+        """The student's scores; it begins as the teacher, and so with the same middle."""
         assert self.student is not None
         scores: Tensor = self.student(x)
+        return scores - self.middle if self.options.by == "teacher" else scores
+
+    def _believed(self, x: Tensor) -> Tensor:
+        scores = self._guess(x)
         return scores.softmax(1) if self.options.soft else self._one_hot(scores.argmax(1), x)
 
     def _one_hot(self, domain: Tensor, x: Tensor) -> Tensor:

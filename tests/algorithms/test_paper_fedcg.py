@@ -38,6 +38,7 @@ CASES = {
     "teacher": (OPTIONS, mlp, MLP),
     "clients": (replace(OPTIONS, by="clients"), mlp, MLP),
     "attributes": (replace(OPTIONS, by="attributes"), mlp, MLP),
+    "as written": (replace(OPTIONS, centred=False), mlp, MLP),
     "all layers": (replace(OPTIONS, layers=("*",)), normed, NORMED),
 }
 
@@ -91,7 +92,10 @@ def transcribed(algorithm, nodes, first, case):
         lambda t: algorithm.cohort().ids(nodes.n, 1, t).tolist(),
         nodes.samples.tolist(),
         partial(batches_of, nodes),
-        fedcg.Setting(layers, options.by, lr, rate, algorithm.every, beta, algorithm.graph),
+        fedcg.Setting(
+            *(layers, options.by, lr, rate, algorithm.every, beta),
+            *(algorithm.graph, options.centred),
+        ),
         drawn,
     )
 
@@ -238,10 +242,11 @@ def test_newcomers_get_a_model_that_weighs_the_domains_of_their_own_samples():
     simulation.round(0)
     ((same, models),) = simulation.adopted(nodes, nodes[torch.tensor([1, 4])])
     assert len(same) == 2 and torch.equal(models, simulation.state.params.expand(2, -1))
+    torch.manual_seed(1)
     net, x = build().double().eval(), torch.randn(6, 10).double()
     net.load_state_dict(nodes.layout.unflatten(models[1]), strict=True)
-    weights = net.student(x).softmax(1)
-    assert_close(net(x), net._through(x, weights))
+    weights = (net.student(x) - net.middle).softmax(1)
+    assert net.middle.any() and torch.equal(net(x), net._through(x, weights))
     assert (weights.max(1).values < 1).all() and not torch.equal(weights[0], weights[1])
 
 

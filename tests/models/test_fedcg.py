@@ -152,6 +152,25 @@ def test_when_judged_the_student_decides_softly_or_hard():
             assert_close(made(x), made._through(x, scores.softmax(1) if soft else hard))
 
 
+def test_scores_are_centred_so_that_no_domain_begins_with_all_samples():
+    torch.manual_seed(1)
+    x = torch.randn(200, 10)
+    made = net(FedCGModel(layers=("2",), domains=3)).train()
+    with torch.no_grad():
+        made.teacher[2].bias.copy_(torch.tensor([9.0, 0.0, 0.0]))
+    made(x)
+    assert made.seen.tolist() == [200, 0, 0]
+    for _ in range(60):
+        made(x)
+    assert_close(made.middle, made.teacher(x).mean(0), rtol=0, atol=0.05)
+    made.seen.zero_()
+    made(x)
+    assert made.seen.min() > 20
+    made = net(FedCGModel(layers=("2",), domains=3, centred=False)).train()
+    made(x)
+    assert not made.middle.any()
+
+
 def test_a_domain_that_is_told_is_the_last_channel_of_an_image():
     options = FedCGModel("leaf-celeba", ("conv4",), domains=4, by="attributes")
     made = options.build(Shape((4, 8, 8), 2)).eval()

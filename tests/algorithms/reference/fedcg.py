@@ -23,6 +23,7 @@ class Setting:
     every: int
     beta: float = 0.5
     graph: bool = True
+    centred: bool = True
 
 
 def classify(p, who, x):
@@ -83,18 +84,21 @@ def predict(p, layers, x, weights):
     return z, statistics
 
 
-def told(p, by, x):
-    """The inputs of the net, and the domain of every sample."""
-    if by == "attributes":
-        return x[:, :-1], x[:, -1].round().long()
-    if by == "clients":
-        return x, p["assigned"].argmax().repeat(len(x))
-    return x, classify(p, "teacher", x).argmax(1)
+def told(p, setting, x):
+    """The inputs of the net, the domain of every sample, and the running middle of scores."""
+    if setting.by == "attributes":
+        return x[:, :-1], x[:, -1].round().long(), 0
+    if setting.by == "clients":
+        return x, p["assigned"].argmax().repeat(len(x)), 0
+    scores, middle = classify(p, "teacher", x), p["middle"]
+    if setting.centred:
+        middle = 0.9 * middle + 0.1 * scores.mean(0)
+    return x, (scores - middle).argmax(1), middle
 
 
 def is_fixed(name):
     """What no client trains."""
-    known = name in ("adjacency", "seen", "assigned") or name.startswith("teacher.")
+    known = name in ("adjacency", "seen", "assigned", "middle") or name.startswith("teacher.")
     return known or "running_" in name
 
 
@@ -103,14 +107,14 @@ def client(start, batches, setting):
     p = {name: value.clone() for name, value in start.items()}
     for x, y in batches:
         leaves = {n: v.detach().requires_grad_(not is_fixed(n)) for n, v in p.items()}
-        inputs, domain = told(leaves, setting.by, x)
+        inputs, domain, middle = told(leaves, setting, x)
         weights = torch.eye(len(p["adjacency"]), dtype=x.dtype)[domain]
         p["seen"] = p["seen"] + weights.sum(0)
         logits, statistics = predict(leaves, setting.layers, inputs, weights)
         loss = F.cross_entropy(logits, y)
         guess = 0
         if setting.by != "attributes":
-            guess = F.cross_entropy(classify(leaves, "student", x), domain)
+            guess = F.cross_entropy(classify(leaves, "student", x) - middle, domain)
         for name, leaf in leaves.items():
             if is_fixed(name):
                 continue
@@ -118,7 +122,7 @@ def client(start, batches, setting):
             target, pace = (guess, setting.rate) if student else (loss, 1)
             (gradient,) = torch.autograd.grad(target, leaf, retain_graph=True)
             p[name] = (leaf - pace * setting.lr * gradient).detach()
-        p |= statistics
+        p |= statistics | ({"middle": middle} if "middle" in p else {})
     return p
 
 
