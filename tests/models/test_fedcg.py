@@ -9,6 +9,8 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import grad, vmap
 from torch.testing import assert_close
 
 from coterie.errors import InputError
@@ -237,10 +239,20 @@ def test_branches_everywhere_train_alike_on_both_paths(domains, by):
     assert not {name for name in moved if name.startswith("teacher.") or name == "adjacency"}
 
 
-def test_branches_of_all_layers_can_be_stacked():
-    cpu = torch.device("cpu")
+@pytest.mark.parametrize(("domains", "by"), [(2, "teacher"), (9, "attributes")])
+def test_a_step_asks_the_host_for_nothing_so_that_a_gpu_can_capture_it(domains, by):
+    channels, cpu = 4 if by == "attributes" else 3, torch.device("cpu")
     settings = TrainingSettings(Classification(), SGD(), 3, 4, cpu, torch.float32)
+    build = partial(everywhere, domains, by)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a model that cannot be stacked is warned of
-        build = partial(everywhere, 9, "attributes")
-        assert isinstance(make_engine(build, (4, 8, 8), settings, path="stacked"), StackedEngine)
+        engine = make_engine(build, (channels, 8, 8), settings, path="stacked")
+    assert isinstance(engine, StackedEngine)
+    step = vmap(grad(engine.task.batch_loss(engine.learner), has_aux=True))
+    with FakeTensorMode():  # tensors without values: whoever looks at one raises
+        named = engine.layout.unflatten(torch.zeros(2, engine.layout.size))
+        trained = {c.name: named[c.name] for c in engine.layout.columns if c.trained}
+        rest = {name: named[name] for name in named if name not in trained}
+        x, y = torch.zeros(2, 4, channels, 8, 8), torch.zeros(2, 4, dtype=torch.int64)
+        gradients, _ = step(trained, rest, x, y)
+    assert gradients.keys() == trained.keys()
