@@ -65,7 +65,7 @@ class FedCG(Federated):
     clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
     every: int = 20  # T, rounds after which the teacher becomes the student
     own: float = 0.5  # beta, how much a domain keeps of itself in the graph
-    begin: Begin = "eye"  # A until the teacher first follows: each alone, by chance, even, by digit
+    begin: Begin = "eye"  # A until the teacher first follows; rand, uniform, hamming: by attribute
     graph: bool = True  # then A is made of distances, every round; False: it stays as it began
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ from coterie.models.registry import Model, Shape, models
 from coterie.models.user import build_model, check_model
 
 MOMENTUM = 0.1  # of the running middle, as batch norm's
+By = Literal["teacher", "clients", "attributes"]
 
 
 @models.register("fedcg")
@@ -34,9 +35,9 @@ class FedCGModel(Model):
     base: str | dict[str, Any] = "leaf-femnist"  # the model that is shared: a name, or a table
     layers: tuple[str, ...] = ("conv2",)  # its layers that get branches; 'conv*' are several
     domains: int = 4  # D
-    by: Literal["teacher", "clients", "attributes"] = "teacher"  # K-means; the last channel
+    by: By = "teacher"  # who names domains; clients: K-means; attributes: told, the last channel
     shared: bool = True  # False: these layers have nothing but branches, and no lambda
-    projection: Projection = "filterwise"  # W: of each filter, of all at once; through a 16th
+    projection: Projection = "filterwise"  # W; none, full: of all filters; -bottleneck: a 16th
     relu: bool = True  # sigma of V' = sigma(A V W)
     weight: float = 1.0  # lambda before the first round
     learned: bool = True  # False: lambda stays as it is
