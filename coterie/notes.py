@@ -15,7 +15,8 @@ Record = dict[str, Any]
 class Notes:
     """The notes of rounds that are not written yet; a GPU is asked for them together."""
 
-    def __init__(self) -> None:
+    def __init__(self, where: Sequence[Record]) -> None:
+        self.where = where  # label, scenario and seed of every replica
         self.waiting: list[tuple[int, dict[str, Tensor]]] = []
 
     def keep(self, done: int, found: dict[str, Tensor]) -> None:
@@ -23,11 +24,11 @@ class Notes:
         if found:
             self.waiting.append((done, found))
 
-    def taken(self, where: Sequence[Record]) -> Iterator[Record]:
+    def taken(self) -> Iterator[Record]:
         """A record for each round, replica and name, which are then forgotten."""
         for done, found in self.waiting:
             for name, rows in found.items():
-                for place, values in zip(where, rows.double().cpu().tolist(), strict=True):
+                for place, values in zip(self.where, rows.double().cpu().tolist(), strict=True):
                     noted = {"round": done, "name": name, "values": plain(values)}
                     yield {"kind": "note", **place, **noted}
         self.waiting = []

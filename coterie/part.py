@@ -23,8 +23,8 @@ from coterie.data.holdings import Replica
 from coterie.family import alive, family_records
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
-from coterie.metrics.evaluation import evaluate, plain
-from coterie.metrics.records import overall, records
+from coterie.metrics.evaluation import evaluate
+from coterie.metrics.records import head_records, overall, records
 from coterie.metrics.target import rounds_to_target
 from coterie.notes import Notes, latest
 from coterie.personal import write_models
@@ -84,9 +84,10 @@ class PartRun:
         self.metrics: list[Metrics] = []  # latest, one per replica
         self.before: list[Metrics] | None = None  # before the final all-reduce
         self.unseen: list[Metrics | None] = [None] * len(part.replicas)  # of newcomers, latest
+        self.everywhere: list[Metrics] | None = None  # on the test samples of all nodes, in the end
         self.choices: list[NDArray[np.int64]] | None = None  # latest written, one per replica
         self.pending: list[tuple[int, torch.Tensor]] = []  # choices not yet fetched from the device
-        self.notes = Notes()
+        self.notes = Notes([self._where(replica) for replica in part.replicas])
         self.seconds = 0.0
 
     def _file(self, suffix: str) -> Path:
@@ -144,7 +145,7 @@ class PartRun:
         done = t + 1
         self._note_choices(done)
         self.notes.keep(done, self.simulation.notes())
-        self.journal.append(family_records(self.simulation.lineage(), done, self._places()))
+        self.journal.append(family_records(self.simulation.lineage(), done, self.notes.where))
         if done % self.config.evaluate.every == 0:
             self._evaluate(done, "round")
         self.seconds += time.perf_counter() - started
@@ -163,6 +164,8 @@ class PartRun:
             self.before = self.metrics
             self._evaluate(self.rounds, "final")
             self.simulation.exchange.sent = sent  # an all-reduce is not training traffic
+        if self.config.evaluate.everywhere:
+            self.everywhere = self._everywhere()
         self.seconds += time.perf_counter() - started
         if self.config.runtime.models:
             write_models(self.simulation.personal(), self._model_file)
@@ -182,9 +185,6 @@ class PartRun:
     def _where(self, replica: Replica) -> dict[str, Any]:
         label = replica.label or self.part.label
         return {"label": label, "scenario": replica.scenario, "seed": replica.seed}
-
-    def _places(self) -> list[dict[str, Any]]:
-        return [self._where(replica) for replica in self.part.replicas]
 
     def _population(self) -> list[Metrics]:
         return [
@@ -208,7 +208,7 @@ class PartRun:
 
     def _write_choices(self) -> None:
         """Write the choices of the replicas in which somebody changed its mind, and the notes."""
-        self.journal.append(self.notes.taken(self._places()))
+        self.journal.append(self.notes.taken())
         for done, choice in self.pending:
             chosen = self._by_replica(choice)
             self.journal.append(
@@ -258,6 +258,20 @@ class PartRun:
             where = self._when(number, done, phase)
             self.journal.append([{"kind": "unseen", **where, **overall(metrics, loss)}])
 
+    def _everywhere(self) -> list[Metrics]:
+        """Test every node's model on what all nodes are tested on: what it knows beyond its own."""
+        nodes, n = self.part.nodes, self.part.nodes.n
+        common = nodes.test_data.together(nodes.replica, len(self.part.replicas))
+        judge = Judge(nodes.population.engine)
+        scores = [
+            judge.test(models, common.take(some.replica.to(nodes.device), some.replica))
+            for some, models in self.simulation.personal()
+        ]
+        return [
+            self._measure(number, loss, confusion, list(self.part.clusters[number]))
+            for number, (loss, confusion) in enumerate(_by_replica(scores, n))
+        ]
+
     def _measure(
         self,
         number: int,
@@ -280,7 +294,7 @@ class PartRun:
         for number in range(len(self.part.replicas)):
             where = self._when(number, done, phase)
             names = list(self.part.clusters[number])
-            self.journal.append(_head_records(where, rows[number * n : (number + 1) * n], names))
+            self.journal.append(head_records(where, rows[number * n : (number + 1) * n], names))
 
     def _mean_by_cluster(self) -> dict[str, float]:
         """The mean of the latest metrics over replicas."""
@@ -294,16 +308,10 @@ class PartRun:
 
     def _results(self, done: int) -> list[Metrics]:
         """One entry of `summary.json` per replica."""
-        history, notes = self.journal.read("choice"), self.journal.read("note")
-        return [
-            {
-                **self._result(number, done, history),
-                "notes": latest(notes, self._where(self.part.replicas[number])),
-            }
-            for number in range(len(self.metrics))
-        ]
+        history = {kind: self.journal.read(kind) for kind in ("choice", "note")}
+        return [self._result(number, done, history) for number in range(len(self.metrics))]
 
-    def _result(self, number: int, done: int, history: list[Metrics]) -> Metrics:
+    def _result(self, number: int, done: int, history: dict[str, list[Metrics]]) -> Metrics:
         part, replica = self.part, self.part.replicas[number]
         sent = self.simulation.exchange.sent.reshape(-1, part.nodes.n)[number]
         metrics = self.metrics[number]
@@ -319,7 +327,7 @@ class PartRun:
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
             "rounds_to_target": self._reached(number),
-            **self._settlement(number, done, history),
+            **self._settlement(number, done, history["choice"]),
             "models": alive(self.simulation.lineage(), number),
             "restarts": len(abandoned),
             "abandoned": abandoned,
@@ -327,6 +335,8 @@ class PartRun:
             "parity_reason": part.parity_reasons[number],
             "before_all_reduce": None if self.before is None else self.before[number],
             "unseen": self.unseen[number],
+            "everywhere": None if self.everywhere is None else self.everywhere[number],
+            "notes": latest(history["note"], self._where(replica)),
         }
 
     def _server_bytes(self, number: int) -> float | None:
@@ -385,14 +395,3 @@ def _by_replica(
     counts = torch.cat(matrices).cpu().numpy() if matrices else None
     for number, loss in enumerate(losses):
         yield loss, None if counts is None else counts[number * n : (number + 1) * n]
-
-
-def _head_records(
-    where: dict[str, Any], losses: NDArray[np.float64], names: list[str]
-) -> Iterator[Metrics]:
-    """The train loss of every head `[nodes, k]`: mean and deviation over each cluster's nodes."""
-    for name in dict.fromkeys(names):
-        here = losses[np.array(names) == name]
-        for head, column in enumerate(here.T):
-            measured = {"loss": column.mean(), "std": column.std()}
-            yield plain({"kind": "head", **where, "cluster": name, "head": head, **measured})

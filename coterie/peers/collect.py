@@ -148,6 +148,7 @@ class Collection:
                 "before_all_reduce": self.metrics[before[-1]] if last[1] == "final" else None,
                 "unseen": None,
                 "notes": latest(self._notes(), self.where),
+                "everywhere": None,
                 "missing": [s.node for s in self.stories if s not in there],
             }
         ]

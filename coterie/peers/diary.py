@@ -85,9 +85,9 @@ class Diary:
             self.choice = report.choice
             self.journal.append([{"kind": "choice", "round": report.round, "choice": self.choice}])
         self.journal.append(family_records(report.lineage, report.round, [self._where()]))
-        notes = Notes()
+        notes = Notes([self._where()])
         notes.keep(report.round, report.notes)
-        self.journal.append(notes.taken([self._where()]))
+        self.journal.append(notes.taken())
         if report.scores is not None and self.member.cluster:
             self.journal.append([self._score(where, report.scores, report.bytes)])
 

@@ -32,8 +32,8 @@ NOTES = {
     "all-reduce is left out.",
     "choices": "Settled means that each cluster's nodes prefer one head, and distinct clusters "
     "distinct heads.",
-    "family": "A colour is a branch: of several children of a model the one with most followers "
-    "goes on with its parent's colour. A fork is another child of one parent, a merger another "
+    "family": "A colour is a camp: a model has the colour of those from whom most of its followers "
+    "come. A fork is another child of one parent, a merger another "
     "model whose followers now follow one, extinct what nobody went on with.",
     "domains": "FedCG: the share of samples that were trained on in each domain, the largest first "
     "(domains have no order of their own), and the entropy of these shares, 0 where one has all.",
@@ -233,7 +233,8 @@ def _grid(name: str, row: Sequence[Panel], drawn: list[Panel], keys: bool) -> st
     """A row of panels, headed by its name where the panels do not say it themselves."""
     cards = "".join(_panel(panel, drawn, keys) for panel in row)
     head = "" if name in row[0].title else f'<h3 class="row">{escape(name)}</h3>'
-    return f'{head}<div class="grid{" two" if len(row) in (1, 2, 4) else ""}">{cards}</div>'
+    narrow = sum(not panel.wide for panel in row)
+    return f'{head}<div class="grid{" two" if narrow in (1, 2, 4) else ""}">{cards}</div>'
 
 
 def _choices(study: Study, drawn: list[Panel]) -> str:
@@ -244,7 +245,7 @@ def _choices(study: Study, drawn: list[Panel]) -> str:
 
 def _family(study: Study, drawn: list[Panel]) -> str:
     made = family.family_panels(study)
-    return _picked("The family of models", NOTES["family"], made, drawn, wide=1)
+    return _picked("The family of models", NOTES["family"], made, drawn)
 
 
 def _domains(study: Study, drawn: list[Panel]) -> Iterable[str]:
@@ -265,33 +266,27 @@ def notes(study: Study) -> str:
     return f'<h2>Noted in the end</h2><p class="soft">{escape(NOTES["notes"])}</p>{made}'
 
 
-def _picked(title: str, note: str, made: Sequence[Panel], drawn: list[Panel], wide: int = 0) -> str:
-    """A section of panels of which the reader picks a run; the first `wide` of each are wide."""
+def _picked(title: str, note: str, made: Sequence[Panel], drawn: list[Panel]) -> str:
+    """A section of panels of which the reader picks a run."""
     names = dict.fromkeys(panel.row for panel in made)
     if not names:
         return ""
     options = "".join(f"<option>{escape(name)}</option>" for name in names)
-    places = [[p for p in made if p.row == panel.row].index(panel) for panel in made]
-    cards = "".join(
-        _panel(panel, drawn, keys=True, choice=panel.row, wide=place < wide)
-        for panel, place in zip(made, places, strict=True)
-    )
+    cards = "".join(_panel(panel, drawn, keys=True, choice=panel.row) for panel in made)
     return (
         f'<h2>{escape(title)}</h2><p class="soft">{escape(note)}</p>'
         f'<select aria-label="Run to look at">{options}</select><div class="grid">{cards}</div>'
     )
 
 
-def _panel(
-    panel: Panel, drawn: list[Panel], keys: bool, choice: str = "", wide: bool = False
-) -> str:
+def _panel(panel: Panel, drawn: list[Panel], keys: bool, choice: str = "") -> str:
     panel.figure.update_layout(showlegend=keys)
     drawn.append(panel)
     chosen = f' data-choice="{escape(choice)}" hidden' if choice else ""
     save = '<button class="save" type="button" title="Save as a picture">PNG</button>'
     head = f"<header><h3>{escape(panel.title)}</h3>{save}</header>"
     plot = f'<div class="plot" data-figure="{len(drawn) - 1}"></div>'
-    kind = "panel wide" if wide else "panel"
+    kind = "panel wide" if panel.wide else "panel"
     return f'<section class="{kind}"{chosen}>{head}{plot}</section>'
 
 

@@ -39,6 +39,20 @@ HEADS = range(-1, 1024)  # more than anyone trains; -1: not chosen yet
 Frames = dict[str, pd.DataFrame]
 
 
+def column_of(key: str) -> tuple[str, str, str]:
+    """The frame, column and cluster in which a key of an aggregate is found round by round."""
+    kind, _, cluster = key.partition(":")
+    losses = dict.fromkeys(("mse_all", "mse", "loss_all"), "loss")
+    same = {"accuracy_all": "accuracy", "bytes_per_node": "bytes", **losses}
+    return ("cluster" if cluster else "overall"), same.get(kind, kind), cluster
+
+
+def is_recorded(key: str) -> bool:
+    """Whether a key of an aggregate is found round by round."""
+    kind, column, _ = column_of(key)
+    return column in COLUMNS[kind]
+
+
 def _is_choice(value: Any) -> bool:
     return isinstance(value, list) and all(type(v) is int and v in HEADS for v in value)
 

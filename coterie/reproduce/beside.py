@@ -129,8 +129,13 @@ SHORT = {
     "fair_accuracy_of_means": "fair %",
     "bytes_per_node": "sent/node",
     "accuracy_all": "all %",
+    "unseen_accuracy_all": "unseen %",
+    "everywhere_accuracy_all": "everywhere %",
     "mse_all": "all MSE",
+    "loss_all": "loss",
     "rounds_to_target": "rounds",
+    "settled": "settled",
+    "drops": "drops of %",
 }
 
 
@@ -146,8 +151,8 @@ def digits(key: str) -> int:
     """How many decimals a key is written with: percents have two, fractions four."""
     if key in ("models", "rounds_to_target"):
         return 1
-    short = key.startswith(("accuracy", "fair_accuracy", "unseen_accuracy", "note:"))
-    return 2 if short or key in NODES else 4
+    short = "accuracy" in key or key.startswith("note:")
+    return 2 if short or key in (*NODES, "settled", "drops") else 4
 
 
 def table(made: Sequence[Row], keys: Sequence[str]) -> Table:

@@ -124,8 +124,8 @@ NOTES: dict[Kind, str] = {
     "rate": "Share of seeds that are settled in a round, with 95% intervals (Wilson).",
     "shares": "Share of a cluster's nodes at each head, mean over seeds; a cluster's heads are "
     "ranked by their nodes in the last round.",
-    "family": "Who follows which model: a colour is a branch; of several children of a model the "
-    "one with most followers keeps its parent's colour.",
+    "family": "Who follows which model: a colour is a camp; a model has the colour of those from "
+    "whom most of its followers come.",
     "domains": "Share of the samples in each domain, mean over seeds; each seed's domains are "
     "ranked by their samples.",
     "entropy": "Of the domains' shares: 0 where one has all samples, log D where all are even.",

@@ -15,9 +15,8 @@ from coterie.training.kernels import activation, convolution, dense, samples, up
 from coterie.training.optimizers import SGD, Optimizer
 
 PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
-# SGD where the weight gradient is made, instead of in a pass of its own: less memory traffic, but
-# not measured yet, so it is off (benchmarks/gpu_step.py --inside measures it)
-STEP_INSIDE = False
+# SGD where the weight gradient is made, instead of in a pass of its own: less memory traffic
+STEP_INSIDE = True
 
 
 class ConvolutionLink:
