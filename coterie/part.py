@@ -26,6 +26,7 @@ from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate
 from coterie.metrics.records import head_records, overall, records
 from coterie.metrics.target import rounds_to_target
+from coterie.notes import Notes, latest
 from coterie.personal import write_models
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
@@ -86,6 +87,7 @@ class PartRun:
         self.everywhere: list[Metrics] | None = None  # on the test samples of all nodes, in the end
         self.choices: list[NDArray[np.int64]] | None = None  # latest written, one per replica
         self.pending: list[tuple[int, torch.Tensor]] = []  # choices not yet fetched from the device
+        self.notes = Notes([self._where(replica) for replica in part.replicas])
         self.seconds = 0.0
 
     def _file(self, suffix: str) -> Path:
@@ -142,8 +144,8 @@ class PartRun:
         self.simulation.round(t)
         done = t + 1
         self._note_choices(done)
-        where = [self._where(replica) for replica in self.part.replicas]
-        self.journal.append(family_records(self.simulation.lineage(), done, where))
+        self.notes.keep(done, self.simulation.notes())
+        self.journal.append(family_records(self.simulation.lineage(), done, self.notes.where))
         if done % self.config.evaluate.every == 0:
             self._evaluate(done, "round")
         self.seconds += time.perf_counter() - started
@@ -205,7 +207,8 @@ class PartRun:
             self.pending.append((done, chosen))
 
     def _write_choices(self) -> None:
-        """Write the choices of the replicas in which somebody changed its mind."""
+        """Write the choices of the replicas in which somebody changed its mind, and the notes."""
+        self.journal.append(self.notes.taken())
         for done, choice in self.pending:
             chosen = self._by_replica(choice)
             self.journal.append(
@@ -305,10 +308,10 @@ class PartRun:
 
     def _results(self, done: int) -> list[Metrics]:
         """One entry of `summary.json` per replica."""
-        history = self.journal.read("choice")
+        history = {kind: self.journal.read(kind) for kind in ("choice", "note")}
         return [self._result(number, done, history) for number in range(len(self.metrics))]
 
-    def _result(self, number: int, done: int, history: list[Metrics]) -> Metrics:
+    def _result(self, number: int, done: int, history: dict[str, list[Metrics]]) -> Metrics:
         part, replica = self.part, self.part.replicas[number]
         sent = self.simulation.exchange.sent.reshape(-1, part.nodes.n)[number]
         metrics = self.metrics[number]
@@ -324,7 +327,7 @@ class PartRun:
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
             "rounds_to_target": self._reached(number),
-            **self._settlement(number, done, history),
+            **self._settlement(number, done, history["choice"]),
             "models": alive(self.simulation.lineage(), number),
             "restarts": len(abandoned),
             "abandoned": abandoned,
@@ -333,6 +336,7 @@ class PartRun:
             "before_all_reduce": None if self.before is None else self.before[number],
             "unseen": self.unseen[number],
             "everywhere": None if self.everywhere is None else self.everywhere[number],
+            "notes": latest(history["note"], self._where(replica)),
         }
 
     def _server_bytes(self, number: int) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from coterie.errors import InputError
-from coterie.report import family, figures, tables
+from coterie.report import domains, family, figures, tables
 from coterie.report.assets import SCRIPT, STYLE
 from coterie.report.figures import Panel
 from coterie.report.findings import findings
@@ -35,6 +35,10 @@ NOTES = {
     "family": "A colour is a camp: a model has the colour of those from whom most of its followers "
     "come. A fork is another child of one parent, a merger another "
     "model whose followers now follow one, extinct what nobody went on with.",
+    "domains": "FedCG: the share of samples that were trained on in each domain, the largest first "
+    "(domains have no order of their own), and the entropy of these shares, 0 where one has all.",
+    "notes": "What the server noted of the last round: the entropy of the domains' shares, and "
+    "lambda, by which branches count, of every layer.",
     "nodes": "Over nodes, whatever their cluster. Variance in squared percentage points; Jain's "
     "index is 1 where all nodes do alike. Unseen nodes did not train: they got what the algorithm "
     "gives to newcomers.",
@@ -79,10 +83,14 @@ def write_tables(study: Study, folder: Path) -> None:
             stem = folder / f"{name}{ending}"
             stem.with_suffix(".md").write_text(tables.to_markdown(table), encoding="utf-8")
             stem.with_suffix(".tex").write_text(tables.to_latex(table), encoding="utf-8")
-    pairs = tables.pairs_table(study.results, study.order)
-    if pairs.rows:
-        (folder / "pairs.md").write_text(tables.to_markdown(pairs), encoding="utf-8")
-        (folder / "pairs.tex").write_text(tables.to_latex(pairs), encoding="utf-8")
+    rare = {
+        "pairs": tables.pairs_table(study.results, study.order),
+        "notes": domains.notes_table(study),
+    }
+    for name, table in rare.items():
+        if table.rows:
+            (folder / f"{name}.md").write_text(tables.to_markdown(table), encoding="utf-8")
+            (folder / f"{name}.tex").write_text(tables.to_latex(table), encoding="utf-8")
 
 
 def render(study: Study, runs: Sequence[Run]) -> str:
@@ -143,6 +151,7 @@ def figure_sections(study: Study, drawn: list[Panel]) -> Iterable[str]:
     yield _pairs(study)
     yield _choices(study, drawn)
     yield _family(study, drawn)
+    yield from _domains(study, drawn)
 
 
 def _head(study: Study) -> str:
@@ -237,6 +246,24 @@ def _choices(study: Study, drawn: list[Panel]) -> str:
 def _family(study: Study, drawn: list[Panel]) -> str:
     made = family.family_panels(study)
     return _picked("The family of models", NOTES["family"], made, drawn)
+
+
+def _domains(study: Study, drawn: list[Panel]) -> Iterable[str]:
+    shares, scales = domains.domain_shares(study), domains.scales(study)
+    yield panels("The domains of samples", NOTES["domains"], shares, drawn, keys=True)
+    yield panels("How even domains are", NOTES["domains"], domains.entropies(study), drawn)
+    yield panels("How much branches count", NOTES["curves"], scales, drawn, keys=True)
+    yield notes(study)
+
+
+def notes(study: Study) -> str:
+    """The table of what servers noted of the last round."""
+    table = domains.notes_table(study)
+    if not table.rows:
+        return ""
+    colors = {label: look.color for label, look in figures.looks(study).items()}
+    made = table_html(table, colors)
+    return f'<h2>Noted in the end</h2><p class="soft">{escape(NOTES["notes"])}</p>{made}'
 
 
 def _picked(title: str, note: str, made: Sequence[Panel], drawn: list[Panel]) -> str:

@@ -122,6 +122,7 @@ class Result(Metrics):
     parity_reason: str | None = None
     before_all_reduce: Metrics | None = None
     unseen: Metrics | None = None
+    notes: dict[str, float | None] = {}  # of the server, after the last round
     everywhere: Metrics | None = None
 
 
@@ -140,8 +141,9 @@ def aggregate(results: Results) -> dict[str, dict[str, dict[str, dict[str, Any]]
     Clusters have keys such as `accuracy:majority`, and where there are more than two, their pairs
     keys such as `equalized_odds:A|B`. The mean of `settled` is the share of seeds that
     settled. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged accuracies. What
-    nodes got that did not train has keys such as `unseen_accuracy_all`, and what all models do on
-    the test samples of all nodes such as `everywhere_accuracy_all`.
+    nodes got that did not train has keys such as `unseen_accuracy_all`, what all models do on the
+    test samples of all nodes such as `everywhere_accuracy_all`, and what a server noted of its last
+    round such as `note:entropy`.
     """
     table: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for (label, scenario), group in grouped(results).items():
@@ -200,6 +202,8 @@ def _spreads(group: Results) -> dict[str, dict[str, Any]]:
             keys[pair_key(distance, pair)] = spread(_of_pair(r, pair, distance) for r in group)
     for place, key in product(ELSEWHERE, BEYOND):
         keys[f"{place}_{key}"] = spread((r.get(place) or {}).get(key) for r in group)
+    for name in dict.fromkeys(name for r in group for name in r.get("notes") or {}):
+        keys[f"note:{name}"] = spread((r.get("notes") or {}).get(name) for r in group)
     keys["fair_accuracy_of_means"] = _fair_accuracy_of_means(keys)
     return keys
 

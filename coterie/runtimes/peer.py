@@ -274,6 +274,7 @@ class Peer:
             scores=scores,
             phase=phase,
             lineage=self.role.lineage(self.state) if phase == "round" else None,
+            notes=self.role.notes(self.state) if phase == "round" else {},
         )
         for concern in self.role.concerns(self.state):
             facts = {"peer": self.id, "round": self.done, "what": repr(concern)}

@@ -53,6 +53,7 @@ class Report:
     scores: Scores | None  # of the personal model on the own test data, where it was evaluated
     phase: str = "round"  # "final": after the algorithm's last program
     lineage: Lineage | None = None  # models that the round brought forth, where there is a family
+    notes: dict[str, Tensor] = field(default_factory=dict)  # what a server wants recorded
 
 
 @dataclass

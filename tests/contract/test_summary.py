@@ -62,6 +62,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "parity_reason": (str, type(None)),
     "before_all_reduce": (dict, type(None)),
     "unseen": (dict, type(None)),
+    "notes": dict,
     "everywhere": (dict, type(None)),
 }
 PROMISED = {  # by the design

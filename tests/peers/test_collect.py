@@ -128,3 +128,20 @@ def test_nobody_who_began_is_an_empty_summary(tmp_path):
     assert read_story(tmp_path) is None
     assert write_summary(tmp_path, CONFIG, [])["results"] == []
     assert (tmp_path / "records.jsonl").read_text() == ""
+
+
+def test_what_a_server_noted_is_in_the_records_and_the_result(tmp_path):
+    place = {"label": "facade", "scenario": "2:1", "seed": 1}
+    notes = [
+        {"kind": "note", **place, "round": t, "name": name, "values": values}
+        for t in (1, 2)
+        for name, values in (("entropy", [0.5 * t]), ("domains", [3, t]))
+    ]
+    found = stories(
+        tmp_path,
+        [member(0, "a"), score(2, 10), end(2)],
+        [{**member(-1, ""), "cluster": None}, *notes, end(2)],
+    )
+    made = Collection(CONFIG, found)
+    assert [record for record in made.records() if record["kind"] == "note"] == notes
+    assert made.results()[0]["notes"] == {"entropy": 1.0}
