@@ -1,10 +1,12 @@
 """Which tile sizes are fastest for the convolution kernels? LeNet's layers at 32 and 1,024 rows.
 
-    python benchmarks/tune_kernels.py [forward narrow input weight] [--rows 32 1024] [--batch 8] [--scoring]
+    python benchmarks/tune_kernels.py [forward narrow input weight] [--rows 32 1024]
+        [--batch 8] [--scoring]
 
 A batch is 8 images a row in training; an evaluation of 384 rows shows them 42 at a time, and
-its weights lie filter by filter (`forward narrow --rows 384 --batch 42 --scoring`). Prints the best few settings of each kernel, by the last
-number of rows; the chosen ones are in `TUNING` of coterie/training/kernels/convolution.py.
+its weights lie filter by filter (`forward narrow --rows 384 --batch 42 --scoring`). Prints the
+best few settings of each kernel, by the last number of rows; the chosen ones are in `TUNING` of
+coterie/training/kernels/convolution.py.
 """
 
 from __future__ import annotations
