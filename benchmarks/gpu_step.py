@@ -1,6 +1,6 @@
 """How long is one local step of many models on a GPU, beside a plain loop over modules?
 
-    python benchmarks/gpu_step.py [--rows 32 1024] [--models lenet lenet5 resnet8] [--inside]
+    python benchmarks/gpu_step.py [--rows 32 1024] [--models lenet lenet5 resnet8] [--apart]
 
 A step is forward, backward and SGD of every row on its own batch of 8. Times are medians of whole
 calls of `train` (10 steps; drawing and reading the samples included) by CUDA events. The loop
@@ -98,9 +98,9 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(SHAPES))
     parser.add_argument("--paths", nargs="+", default=["fused", "stacked"])
     parser.add_argument("--precision", default="tf32")
-    parser.add_argument("--inside", action="store_true", help="SGD inside the weight gradient")
+    parser.add_argument("--apart", action="store_true", help="SGD in a pass of its own")
     options = parser.parse_args()
-    network.STEP_INSIDE = options.inside
+    network.STEP_INSIDE = not options.apart
     warnings.simplefilter("ignore")
     measured = []
     print(f"{'model':<10}{'rows':>6} {'path':<10}{'ms a step':>10}{'loop / ours':>12}")
@@ -116,7 +116,7 @@ def main() -> None:
                 print(f"{model:<10}{rows:>6} {path:<10}{ours:>10.3f}{ratio:>12.1f}", flush=True)
                 measured.append({"model": model, "rows": rows, "path": path, "ms": ours})
     machine = torch.cuda.get_device_name()
-    about = {"benchmark": "gpu_step", "machine": machine, "inside": options.inside}
+    about = {"benchmark": "gpu_step", "machine": machine, "apart": options.apart}
     print(json.dumps({**about, "measured": measured}))
 
 

@@ -1,16 +1,20 @@
 """Which tile sizes are fastest for the convolution kernels? LeNet's layers at 32 and 1,024 rows.
 
-    python benchmarks/tune_kernels.py [forward narrow input weight]
+    python benchmarks/tune_kernels.py [forward narrow input weight] [--rows 32 1024]
+        [--batch 8] [--scoring]
 
-Prints the best few settings of each kernel; the chosen ones are in `TUNING` of
+A batch is 8 images a row in training; an evaluation of 384 rows shows them 42 at a time, and
+its weights lie filter by filter (`forward narrow --rows 384 --batch 42 --scoring`). Prints the
+best few settings of each kernel, by the last number of rows; the chosen ones are in `TUNING` of
 coterie/training/kernels/convolution.py.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
-import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -29,52 +33,77 @@ USES = {
     "weight": ["conv1", "conv2", "conv3"],
 }
 CHOICES = {
-    "forward": {"BM": [64, 128, 256], "num_warps": [4, 8], "num_stages": [2, 3, 4]},
-    "narrow": {"BM": [64, 128, 256], "BK": [32, 64, 128], "num_warps": [4, 8], "num_stages": [2]},
+    "forward": {"BM": [64, 128, 256, 512], "num_warps": [4, 8], "num_stages": [1, 2, 3, 4]},
+    "narrow": {
+        "BM": [64, 128, 256, 512],
+        "BK": [32, 64, 128],
+        "num_warps": [4, 8],
+        "num_stages": [2],
+    },
     "input": {"BM": [64, 128, 256], "num_warps": [4, 8], "num_stages": [2, 3, 4]},
     "weight": {"BM": [32, 64, 128], "BK": [64, 128], "num_warps": [4, 8], "num_stages": [1, 2, 3]},
 }
 
 
-def work(kind: str, shape: conv.Geometry, rows: int) -> Callable[[], None]:
+@dataclass(frozen=True)
+class Images:
+    """How a row is shown its images."""
+
+    batch: int  # at a time
+    scoring: bool  # weights lie as in evaluations
+
+
+def work(kind: str, shape: conv.Geometry, rows: int, by: Images) -> Callable[[], None]:
     def new(*size: int) -> torch.Tensor:
         return torch.randn(*size, device="cuda")
 
-    x = new(rows, 8, shape.height, shape.width, shape.channels)
+    batch = by.batch
+    x = new(rows, batch, shape.height, shape.width, shape.channels)
     w = new(rows, *shape.kernel, shape.channels, shape.filters)
-    b, y = new(rows, shape.filters), new(rows, 8, *shape.out, shape.filters)
+    b, y = new(rows, shape.filters), new(rows, batch, *shape.out, shape.filters)
     if kind == "input":
         return lambda: conv.input_gradient(y, w, x, shape, "tf32")
     if kind == "weight":
-        parts = conv.weight_parts(rows, 8, shape)
+        parts = conv.weight_parts(rows, batch, shape)
         dw, db = new(parts, *w.shape), new(parts, *b.shape)
         return lambda: conv.weight_gradient(x, y, dw, db, shape, "tf32")
+    if by.scoring:
+        w = w.permute(0, 4, 1, 2, 3).contiguous().permute(0, 2, 3, 4, 1)
     return lambda: conv.forward(x, w, b, y, shape, "tf32")
 
 
-def measure(kind: str, layer: str, options: dict[str, int]) -> tuple[float, float]:
-    """Microseconds at 32 and 1,024 rows."""
+def measure(
+    kind: str, layer: str, options: dict[str, int], counts: list[int], by: Images
+) -> list[float]:
+    """Microseconds at each number of rows."""
     conv.TUNING[kind] = options
     times = []
-    for rows in (32, 1024):
+    for rows in counts:
         try:
-            call = work(kind, LAYERS[layer], rows)
+            call = work(kind, LAYERS[layer], rows, by)
             times.append(1000 * triton.testing.do_bench_cudagraph(call, rep=20))
         except Exception:
-            return (float("inf"), float("inf"))
-    return times[0], times[1]
+            times.append(float("inf"))
+    return times
 
 
 def main() -> None:
-    for kind in sys.argv[1:] or list(USES):
-        found: dict[str, list[tuple[float, float, dict[str, int]]]] = {n: [] for n in USES[kind]}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kinds", nargs="*", default=list(USES))
+    parser.add_argument("--rows", type=int, nargs="+", default=[32, 1024])
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--scoring", action="store_true")
+    asked = parser.parse_args()
+    by = Images(asked.batch, asked.scoring)
+    todo = [(kind, layer) for kind in asked.kinds for layer in USES[kind]]
+    for kind, layer in todo:
+        found = []
         for values in itertools.product(*CHOICES[kind].values()):
             options = dict(zip(CHOICES[kind], values, strict=True))
-            for layer in USES[kind]:
-                found[layer].append((*measure(kind, layer, options), options))
-        for layer, rows in found.items():
-            for few, many, options in sorted(rows, key=lambda row: row[1])[:4]:
-                print(f"{kind:<8} {layer:<6} {few:8.1f} {many:9.1f} us  {options}", flush=True)
+            found.append((measure(kind, layer, options, asked.rows, by), options))
+        for times, options in sorted(found, key=lambda one: one[0][-1])[:4]:
+            shown = " ".join(f"{us:9.1f}" for us in times)
+            print(f"{kind:<8} {layer:<6} {shown} us  {options}", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coterie.choices import Choices, Picks
 from coterie.config import Config
 from coterie.core.algorithm import Algorithm
 from coterie.core.engine import Scores
@@ -23,11 +24,11 @@ from coterie.data.holdings import Replica
 from coterie.family import alive, family_records
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
-from coterie.metrics.evaluation import evaluate, plain
-from coterie.metrics.records import overall, records
+from coterie.metrics.evaluation import evaluate
+from coterie.metrics.records import head_records, overall, records
 from coterie.metrics.target import rounds_to_target
+from coterie.notes import Notes, latest
 from coterie.personal import write_models
-from coterie.picks import PickLog
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
 from coterie.runtimes.journal import Journal
@@ -84,9 +85,10 @@ class PartRun:
         self.metrics: list[Metrics] = []  # latest, one per replica
         self.before: list[Metrics] | None = None  # before the final all-reduce
         self.unseen: list[Metrics | None] = [None] * len(part.replicas)  # of newcomers, latest
-        self.choices: list[NDArray[np.int64]] | None = None  # latest written, one per replica
-        self.pending: list[tuple[int, torch.Tensor]] = []  # choices not yet fetched from the device
-        self.picks = PickLog()
+        self.everywhere: list[Metrics] | None = None  # on the test samples of all nodes, in the end
+        self.notes = Notes([self._where(replica) for replica in part.replicas])
+        self.choices = Choices(self.notes.where)
+        self.picks = Picks(self.notes.where, part.clusters)
         self.seconds = 0.0
 
     def _file(self, suffix: str) -> Path:
@@ -134,17 +136,17 @@ class PartRun:
         self.journal.cut(note["records"])
         self.seconds = note["seconds"]
         self.metrics, self.unseen = note["metrics"], note.get("unseen", self.unseen)
-        chosen = self.simulation.chosen()
-        self.choices = None if chosen is None else self._by_replica(chosen)
+        self.choices.resume(self.simulation.chosen())
         return int(note["round"])
 
     def _round(self, t: int) -> None:
         started = time.perf_counter()
         self.simulation.round(t)
         done = t + 1
-        self._note_choices(done)
-        where = [self._where(replica) for replica in self.part.replicas]
-        self.journal.append(family_records(self.simulation.lineage(), done, where))
+        self.choices.keep(done, self.simulation.chosen())
+        self.picks.keep(done, self.simulation.picked())
+        self.notes.keep(done, self.simulation.notes())
+        self.journal.append(family_records(self.simulation.lineage(), done, self.notes.where))
         if done % self.config.evaluate.every == 0:
             self._evaluate(done, "round")
         self.seconds += time.perf_counter() - started
@@ -163,6 +165,8 @@ class PartRun:
             self.before = self.metrics
             self._evaluate(self.rounds, "final")
             self.simulation.exchange.sent = sent  # an all-reduce is not training traffic
+        if self.config.evaluate.everywhere:
+            self.everywhere = self._everywhere()
         self.seconds += time.perf_counter() - started
         if self.config.runtime.models:
             write_models(self.simulation.personal(), self._model_file)
@@ -194,31 +198,10 @@ class PartRun:
             for replica, names in zip(self.part.replicas, self.part.clusters, strict=True)
         ]
 
-    def _by_replica(self, choice: torch.Tensor) -> list[NDArray[np.int64]]:
-        return list(choice.cpu().numpy().reshape(len(self.part.replicas), self.part.nodes.n))
-
-    def _note_choices(self, done: int) -> None:
-        """Keep what a round chose; it is fetched together, so that a GPU need not wait."""
-        self.picks.note(done, self.simulation.picked())
-        chosen = self.simulation.chosen()
-        if chosen is not None:
-            self.pending.append((done, chosen))
-
     def _write_choices(self) -> None:
-        """Write whom nodes picked, and choices of replicas in which somebody changed its mind."""
-        where = [self._where(replica) for replica in self.part.replicas]
-        self.journal.append(self.picks.records(where, self.part.clusters))
-        for done, choice in self.pending:
-            chosen = self._by_replica(choice)
-            self.journal.append(
-                {"kind": "choice", **self._where(replica), "round": done, "choice": row.tolist()}
-                for number, (replica, row) in enumerate(
-                    zip(self.part.replicas, chosen, strict=True)
-                )
-                if self.choices is None or not np.array_equal(row, self.choices[number])
-            )
-            self.choices = chosen
-        self.pending = []
+        """Write what nodes chose, whom they picked, and what a server noted."""
+        for found in (self.choices, self.picks, self.notes):
+            self.journal.append(found.taken())
 
     def _evaluate(self, done: int, phase: str) -> None:
         """Test every node's personal model, record it, and keep the metrics."""
@@ -257,6 +240,20 @@ class PartRun:
             where = self._when(number, done, phase)
             self.journal.append([{"kind": "unseen", **where, **overall(metrics, loss)}])
 
+    def _everywhere(self) -> list[Metrics]:
+        """Test every node's model on what all nodes are tested on: what it knows beyond its own."""
+        nodes, n = self.part.nodes, self.part.nodes.n
+        common = nodes.test_data.together(nodes.replica, len(self.part.replicas))
+        judge = Judge(nodes.population.engine)
+        scores = [
+            judge.test(models, common.take(some.replica.to(nodes.device), some.replica))
+            for some, models in self.simulation.personal()
+        ]
+        return [
+            self._measure(number, loss, confusion, list(self.part.clusters[number]))
+            for number, (loss, confusion) in enumerate(_by_replica(scores, n))
+        ]
+
     def _measure(
         self,
         number: int,
@@ -279,7 +276,7 @@ class PartRun:
         for number in range(len(self.part.replicas)):
             where = self._when(number, done, phase)
             names = list(self.part.clusters[number])
-            self.journal.append(_head_records(where, rows[number * n : (number + 1) * n], names))
+            self.journal.append(head_records(where, rows[number * n : (number + 1) * n], names))
 
     def _mean_by_cluster(self) -> dict[str, float]:
         """The mean of the latest metrics over replicas."""
@@ -293,10 +290,10 @@ class PartRun:
 
     def _results(self, done: int) -> list[Metrics]:
         """One entry of `summary.json` per replica."""
-        history = self.journal.read("choice")
+        history = {kind: self.journal.read(kind) for kind in ("choice", "note")}
         return [self._result(number, done, history) for number in range(len(self.metrics))]
 
-    def _result(self, number: int, done: int, history: list[Metrics]) -> Metrics:
+    def _result(self, number: int, done: int, history: dict[str, list[Metrics]]) -> Metrics:
         part, replica = self.part, self.part.replicas[number]
         sent = self.simulation.exchange.sent.reshape(-1, part.nodes.n)[number]
         metrics = self.metrics[number]
@@ -312,7 +309,7 @@ class PartRun:
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
             "rounds_to_target": self._reached(number),
-            **self._settlement(number, done, history),
+            **self._settlement(number, done, history["choice"]),
             "models": alive(self.simulation.lineage(), number),
             "restarts": len(abandoned),
             "abandoned": abandoned,
@@ -320,6 +317,8 @@ class PartRun:
             "parity_reason": part.parity_reasons[number],
             "before_all_reduce": None if self.before is None else self.before[number],
             "unseen": self.unseen[number],
+            "everywhere": None if self.everywhere is None else self.everywhere[number],
+            "notes": latest(history["note"], self._where(replica)),
         }
 
     def _server_bytes(self, number: int) -> float | None:
@@ -378,14 +377,3 @@ def _by_replica(
     counts = torch.cat(matrices).cpu().numpy() if matrices else None
     for number, loss in enumerate(losses):
         yield loss, None if counts is None else counts[number * n : (number + 1) * n]
-
-
-def _head_records(
-    where: dict[str, Any], losses: NDArray[np.float64], names: list[str]
-) -> Iterator[Metrics]:
-    """The train loss of every head `[nodes, k]`: mean and deviation over each cluster's nodes."""
-    for name in dict.fromkeys(names):
-        here = losses[np.array(names) == name]
-        for head, column in enumerate(here.T):
-            measured = {"loss": column.mean(), "std": column.std()}
-            yield plain({"kind": "head", **where, "cluster": name, "head": head, **measured})

@@ -51,7 +51,7 @@ class DAC(Algorithm):
     samples: int = 0  # own train samples on which models are compared; 0: all
     by_samples: bool = True  # models count by their samples; False: all alike
     train_last: bool = True  # average, then train; False: train, then average
-    redraw: bool = True  # False: the same random numbers every round, so that peers freeze early
+    redraw: bool = True  # False: the same random numbers every round, so that peers freeze
     keep_best: bool = False  # deploy the model of the lowest validation loss; False: the last one
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class DAC(Algorithm):
             {"scores": state.scores} if self.two_hop else {}
         )
         inbox = yield Fetch(rows, self.choose(t, state.scores, nodes))  # 1
-        losses = nodes[inbox.receiver].loss(  # 2: my data, their models
+        losses = nodes[inbox.hearers].loss(  # 2: my data, their models
             inbox["params"][inbox.sender], t, "scores", self.samples or None
         )
         scores, asked = self.learn(state, inbox, similarity(losses), nodes)  # 3
@@ -86,15 +86,12 @@ class DAC(Algorithm):
         return deployed(state.params, state.best)
 
     def choose(self, t: int, scores: Tensor, nodes: Nodes) -> Tensor:
-        """Peers [m, degree] drawn without replacement, with probabilities softmax(tau * scores).
-
-        The first to arrive where peer j takes a time of -log(u_j) / p_j; in logarithms, so that no
-        probability is too small to count.
-        """
-        words = nodes.draw("peers", t if self.redraw else 0, nodes.n)
-        lead = self.temperature(t - 1) * scores.double() - torch.log(-torch.log(uniform(words)))
+        """Peers [m, degree] drawn without replacement, with probabilities softmax(tau * scores)."""
+        lead = self.temperature(t - 1) * scores.double()
         lead = lead.scatter(1, nodes.ids[:, None], -torch.inf)  # nobody asks itself
-        return lead.argsort(dim=1, descending=True, stable=True)[:, : self.degree]
+        if not self.redraw:
+            return replay(lead, uniform(nodes.draw("peers", 0, self.degree)))
+        return race(lead, uniform(nodes.draw("peers", t, nodes.n)), self.degree)
 
     def temperature(self, t: int) -> float:
         """Of the probabilities that round t ends with."""
@@ -113,6 +110,25 @@ class DAC(Algorithm):
         told = ~asked & (hearsay > 0)
         told = told.scatter(1, nodes.ids[:, None], False)
         return torch.where(told, hearsay, scores), asked
+
+
+def race(lead: Tensor, u: Tensor, degree: int) -> Tensor:
+    """The first to arrive [m, degree], where peer j takes a time of -log(u_j) / exp(lead_j).
+
+    In logarithms, so that no probability is too small to count.
+    """
+    late = torch.log(-torch.log(u))
+    return (lead - late).argsort(dim=1, descending=True, stable=True)[:, :degree]
+
+
+def replay(lead: Tensor, u: Tensor) -> Tensor:
+    """One peer for every u [m, degree], where it falls among the cumulated probabilities."""
+    chosen = []
+    for share in u.unbind(1):
+        reach = (lead - lead.amax(1, keepdim=True)).exp().cumsum(1)
+        chosen.append((reach < share[:, None] * reach[:, -1:]).sum(1, keepdim=True))
+        lead = lead.scatter(1, chosen[-1], -torch.inf)
+    return torch.cat(chosen, 1) if chosen else lead.new_zeros(len(lead), 0, dtype=torch.int64)
 
 
 def similarity(losses: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ Algorithms 1 and 2 are those of the paper; docs/papers/mcfl.md says how it was r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -39,6 +39,7 @@ class MCFLState:
     """The models alive, equal for all learners of a replica; there are none before round 0."""
 
     choice: Tensor  # [m] the lowest id among those who follow the same model; -1: none yet
+    scores: Tensor  # [m, M] how each learner likes each model; padding comes last
     models: Tensor = replica_field()  # [R, M, P]
     ids: Tensor = replica_field()  # [R, M, ID] uint8, ascending
     count: Tensor = replica_field()  # [R] models alive; the rest is padding
@@ -90,6 +91,7 @@ class MCFL(Algorithm):
         zeros = torch.zeros(replicas, most, device=nodes.device)
         return MCFLState(
             choice=torch.full_like(nodes.ids, -1),
+            scores=zeros.new_full((len(nodes), most), -torch.inf, dtype=torch.float64),
             models=nodes.no_params.new_zeros(replicas, most, nodes.layout.size),
             ids=zeros.new_zeros(replicas, most, ID, dtype=torch.uint8),
             count=zeros.new_zeros(replicas, dtype=torch.int64),
@@ -103,7 +105,7 @@ class MCFL(Algorithm):
 
     def round(self, t: int, state: MCFLState, nodes: Nodes) -> Program:
         everybody = nodes.graph(Full(), t)
-        picked = self.select(state, nodes)  # Algorithm 1
+        picked = self.select(state.count, state.scores, nodes)  # Algorithm 1
         learners = nodes[picked.who]
         update = learners.train(self.weights(state, picked.model, learners), t)
         parent = torch.where(picked.model[:, None] < 0, 0, _at(state.ids, picked.model))
@@ -119,15 +121,24 @@ class MCFL(Algorithm):
         allowed = state.ids.shape[1] // nodes.n
         found = families(updates, *everyone(rows, who, inbox, nodes), allowed, faults)
         own = rows["child"][picked.first[mine]]
-        return self.next(state, updates, found, faults, _labels(found, own, nodes))
+        after = self.next(state, updates, found, faults, _labels(found, own, nodes))
+        return replace(after, scores=self.scores(after, nodes))
 
     def personal(self, state: MCFLState, nodes: Nodes) -> Tensor:
-        picked = self.select(state, nodes)
+        picked = self.select(state.count, state.scores, nodes)
         return self.weights(state, picked.model[picked.first], nodes)
 
     def adopt(self, state: MCFLState, nodes: Nodes, newcomers: Nodes) -> Tensor:
-        """Newcomers try all models that are alive: the mean of two branches is none of them."""
-        return self.personal(state, newcomers)
+        """Newcomers try all models that are alive: the mean of two branches is none of them.
+
+        Nothing of theirs was trained on, so who holds out nothing judges by its train samples.
+        """
+        scores = self.scores(state, newcomers)
+        bare = torch.nonzero(newcomers.valid_data.count == 0).flatten()
+        if len(bare):
+            some = newcomers[bare]
+            scores[bare] = self.scores(state, replace(some, valid_data=some.train_data))
+        return self.personal(replace(state, scores=scores), newcomers)
 
     def graph_spec(self) -> GraphSpec:
         return Full()
@@ -147,23 +158,21 @@ class MCFL(Algorithm):
         bad = torch.nonzero(state.faults)
         return [f"node {node} {FAULTS[state.faults[r, node]]}" for r, node in bad.tolist()]
 
-    def select(self, state: MCFLState, nodes: Nodes) -> Picked:
-        """The best floor(sqrt(n)) of n models by metric x sqrt(popularity); ties by id."""
-        alive = state.count.cpu()[nodes.replica]  # [m]
+    def select(self, count: Tensor, scores: Tensor, nodes: Nodes) -> Picked:
+        """The best floor(sqrt(n)) of the n models [R] of each replica, by scores; ties by id."""
+        alive = count.cpu()[nodes.replica]  # [m]
         wanted = alive.double().sqrt().long().clamp(min=1)
         if self.most:
             wanted = wanted.clamp(max=self.most)
         taken = torch.arange(int(wanted.max()) if len(nodes) else 0) < wanted[:, None]  # [m, k]
         who, place = (part.to(nodes.device) for part in torch.nonzero(taken).T)
-        if not state.count.any():
-            return Picked(who, torch.full_like(who, -1), place == 0)
-        order = self.scores(state, nodes).argsort(dim=1, descending=True, stable=True)
-        model = nodes.replica.to(nodes.device)[who] * state.ids.shape[1] + order[who, place]
+        order = scores.argsort(dim=1, descending=True, stable=True)
+        model = nodes.replica.to(nodes.device)[who] * scores.shape[1] + order[who, place]
         model = torch.where(alive.to(nodes.device)[who] > 0, model, -1)
         return Picked(who, model, place == 0)
 
     def scores(self, state: MCFLState, nodes: Nodes) -> Tensor:
-        """How every learner likes every model [m, M]; padding comes last."""
+        """How every learner likes every model: metric x sqrt(popularity) [m, M]."""
         size = state.ids.shape[1]
         alive = torch.arange(size) < state.count.cpu()[nodes.replica][:, None]
         who, place = torch.nonzero(alive).T
@@ -224,7 +233,7 @@ class MCFL(Algorithm):
         faults: Tensor,
         choice: Tensor,
     ) -> MCFLState:
-        """The state in which the published models are alive, and no others."""
+        """The state in which the published models are alive, and no others; not judged yet."""
         sizes = [range(len(family)) for family in found]
         where = [r * state.ids.shape[1] + place for r, size in enumerate(sizes) for place in size]
         at = torch.tensor(where, dtype=torch.int64, device=state.ids.device)
@@ -233,6 +242,7 @@ class MCFL(Algorithm):
         trained = torch.bincount(torch.tensor(updates.key), minlength=len(faults))
         return MCFLState(
             choice=choice.to(state.choice),
+            scores=state.scores,
             models=_put(state.models, at, rebuilt(updates, children)),
             ids=_put(state.ids, at, as_rows(names)),
             count=torch.tensor([len(family) for family in found]).to(state.count),

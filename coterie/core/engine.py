@@ -38,8 +38,8 @@ class Scores:
 
 
 def rows_memory(layout: Layout, rows: int) -> int:
-    """Bytes of the models themselves: before and after training, and two while they are mixed."""
-    return 4 * rows * layout.size * 4
+    """Bytes of the models themselves: before and after training, and while they are mixed."""
+    return 3 * rows * layout.size * 4
 
 
 class Engine(abc.ABC):

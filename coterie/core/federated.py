@@ -160,6 +160,10 @@ class Federated(Algorithm):
         delivered = self.deliver(state, self.start(newcomers), newcomers)
         return self.personal(delivered, newcomers)
 
+    def notes(self, state: Any, server: Nodes) -> dict[str, Tensor]:
+        """Numbers of the last round that belong in the records, by name: [replicas, k]."""
+        return {}
+
     def graph_spec(self) -> GraphSpec:
         """The way from the server to the clients of a round."""
         return Down(self.cohort())

@@ -105,6 +105,17 @@ class Samples:
         vars(some)["owned"] = self.owned[host]  # known already: the host need not wait for it
         return some
 
+    def together(self, group: Tensor, groups: int) -> Samples:
+        """A row for each group with all that its rows `group` [m] own; shared segments once."""
+        keys = torch.stack([group.cpu(), self.start.cpu(), self.count.cpu()], dim=1)
+        owners, starts, counts = torch.unique(keys, dim=0).T
+        places = zip(starts.tolist(), counts.tolist(), strict=True)
+        parts = [self.index[start : start + count] for start, count in places]
+        total = torch.zeros(groups, dtype=torch.int64).index_add_(0, owners, counts)
+        total = total.to(self.count.device)
+        index = torch.cat([self.index[:0], *parts])
+        return replace(self, index=index, start=total.cumsum(0) - total, count=total)
+
     def pick(self, positions: Tensor) -> Tensor:
         """Sample numbers of positions [m, k] within each row's segment."""
         if not len(self.index):

@@ -29,6 +29,7 @@ KEYS = (  # always all of them; what was not measured is null
     "pairs",
     "mse",
     "mse_all",
+    "loss_all",
 )
 
 
@@ -42,6 +43,7 @@ def evaluate(
     """The metrics of all nodes; `cluster` names each node's, `comparable`: parity makes sense."""
     names = np.array(cluster)
     metrics: dict[str, Any] = dict.fromkeys(KEYS)
+    metrics["loss_all"] = accuracy.overall(loss)
     if confusion is None:
         metrics["mse"] = accuracy.per_cluster(loss, names)
         metrics["mse_all"] = accuracy.overall(loss)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def turns(models: Sequence[Model], nodes: int) -> list[Turn]:
             Turn(
                 t,
                 len(alive),
-                sum(count - 1 for count in children.values()),
+                sum(many - 1 for many in children.values()),
                 sum(max(len(came) - 1, 0) for came in origins.values()),
                 len(before - set(children)),
             )
@@ -99,30 +100,36 @@ def _origins(here: Mapping[int, Model], before: Mapping[int, Model]) -> dict[str
     return found
 
 
-def branches(models: Sequence[Model]) -> dict[str, int]:
-    """A number for the branch of every model: the child with most followers goes on with it."""
-    heirs: dict[str, Model] = {}
-    for model in models:
-        other = heirs.get(model.parent)
-        if other is None or _rank(model) < _rank(other):
-            heirs[model.parent] = model
+def camps(models: Iterable[Model], nodes: int) -> dict[str, int]:
+    """A number for the camp of every model: that from which most of its followers come.
+
+    Where several models come from one camp, the one with most of its members goes on with it.
+    """
     numbers: dict[str, int] = {}
-    fresh = 0
-    for model in sorted(models, key=lambda model: (model.born, model.id)):
-        if model.parent in numbers and heirs[model.parent] is model:
-            numbers[model.id] = numbers[model.parent]
-        else:
-            numbers[model.id], fresh = fresh, fresh + 1
+    fresh = count()
+    before: dict[int, int] = {}  # the camp of each node
+    for _, here in sorted(followed(models, nodes).items()):
+        numbers |= _going_on(here, before)
+        for name in sorted({model.id for model in here.values()} - set(numbers)):
+            numbers[name] = next(fresh)
+        before |= {node: numbers[model.id] for node, model in here.items()}
     return numbers
 
 
-def _rank(model: Model) -> tuple[int, str]:
-    return -len(model.followers), model.id
+def _going_on(here: Mapping[int, Model], before: Mapping[int, int]) -> dict[str, int]:
+    """The models of a round that go on with a camp, each camp once."""
+    size = Counter(model.id for model in here.values())
+    came = Counter((here[node].id, before[node]) for node in here if node in before)
+    found: dict[str, int] = {}
+    for name, camp in sorted(came, key=lambda way: (-came[way], -size[way[0]], way[1], way[0])):
+        if name not in found and camp not in found.values():
+            found[name] = camp
+    return found
 
 
 def timetable(models: Sequence[Model], nodes: int) -> tuple[NDArray[np.int64], list[int]]:
-    """The branch that each node follows [nodes, rounds], -1: none; and the rounds."""
-    follows, numbers = followed(models, nodes), branches(models)
+    """The camp that each node is in [nodes, rounds], -1: none; and the rounds."""
+    follows, numbers = followed(models, nodes), camps(models, nodes)
     rounds = sorted(follows)
     table = np.full((nodes, len(rounds)), -1, np.int64)
     for column, t in enumerate(rounds):

@@ -19,6 +19,11 @@ def choose(config: Config, algorithm: str = "", seed: int | None = None) -> Conf
             f"evaluate.unseen_clients: real peers all take part, got "
             f"{config.evaluate.unseen_clients:g}; set it to 0, or use the simulation"
         )
+    if config.evaluate.everywhere:
+        raise InputError(
+            "evaluate.everywhere: real peers do not have the test samples of others, got true; "
+            "set it to false, or use the simulation"
+        )
     table = config.model_dump(exclude_none=True)
     table["algorithm"] = [_algorithm(config, algorithm)]
     table["experiment"]["seeds"] = [config.experiment.seeds[0] if seed is None else seed]

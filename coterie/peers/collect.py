@@ -20,6 +20,7 @@ from coterie.metrics.evaluation import evaluate
 from coterie.metrics.picks import pick_records
 from coterie.metrics.records import records
 from coterie.metrics.target import rounds_to_target
+from coterie.notes import latest
 from coterie.peers.choose import SERVER
 from coterie.peers.diary import NAME
 from coterie.report.summarize import aggregate
@@ -39,6 +40,7 @@ class Story:
     end: Record | None  # None: it died, or still runs
     family: list[Record]  # the models it knew of, where there is a family
     picks: dict[int, Record]  # whom it picked, by round
+    notes: list[Record]  # of a server
 
     @property
     def node(self) -> int:
@@ -65,6 +67,7 @@ def read_story(folder: Path) -> Story | None:
         end=ends[-1] if ends else None,
         family=[line for line in lines if line["kind"] in FAMILY],
         picks={line["round"]: line for line in lines if line["kind"] == "picked"},
+        notes=[line for line in lines if line["kind"] == "note"],
     )
 
 
@@ -104,6 +107,7 @@ class Collection:
         yield {"kind": "population", **place, "clusters": self.names}
         yield from self._choices()
         yield from self._picked()
+        yield from self._notes()
         for when in self.whens:
             yield from self._evaluation(when)
 
@@ -147,6 +151,8 @@ class Collection:
                 "parity_reason": self.member["parity_reason"],
                 "before_all_reduce": self.metrics[before[-1]] if last[1] == "final" else None,
                 "unseen": None,
+                "notes": latest(self._notes(), self.where),
+                "everywhere": None,
                 "missing": [s.node for s in self.stories if s not in there],
             }
         ]
@@ -155,6 +161,9 @@ class Collection:
         """The models of the peer that knew most rounds: all who were there know the same."""
         known = [story.family for story in self.stories]
         return max(known, key=len, default=[])
+
+    def _notes(self) -> list[Record]:
+        return [note for server in self.servers for note in server.notes]
 
     def _last(self) -> When:
         """The last evaluation that all who came to an end have in common, else simply the last."""

@@ -162,6 +162,7 @@ class Launch:
                 }
             )
         table = config.model_dump(exclude_none=True)
+        del table["tracking"]  # the launch tracks them all as one run
         table["runtime"]["keys"] = "keys"
         text = configuration.parse({**table, "peers": peers}).to_toml()
         write_atomically(self.out / LAUNCH, text.encode())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.config import Config
-from coterie.peers.choose import check_peers, choose
+from coterie.peers.choose import SERVER, check_peers, choose
 from coterie.peers.connect import Connection
 from coterie.peers.dry_run import preview, told
 from coterie.peers.home import check_home, default_folder, finished, locked, logged, open_home
@@ -17,6 +17,7 @@ from coterie.peers.stopping import Stop
 from coterie.run import check_names, resolved
 from coterie.runtimes.logs import tell
 from coterie.runtimes.packing import not_sealed
+from coterie.tracking.choose import tracker_of
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,19 @@ def show(job: Job, say: Say) -> None:
 
 
 def work(job: Job, say: Say, stop: Stop) -> int:
-    """Take part in the run until its end; returns the exit code."""
+    """Take part in the run until its end, and track it where asked; returns the exit code."""
     member, connection = prepared(job)
+    tracker = tracker_of(member.config)
     if stop.number:
         return stop.code
     out = job.out or default_folder(member.config, job.me)
+    code = _live(job, member, connection, out, say, stop)
+    if tracker and not code:
+        tracker.log(out, "the server" if job.me == SERVER else f"peer {job.me}")
+    return code
+
+
+def _live(job: Job, member: Member, connection: Connection, out: Path, say: Say, stop: Stop) -> int:
     again = check_home(out, member, job.resume)
     if again and finished(out, member):
         say(f"the run in {out} has come to its end; raise experiment.rounds to go on")

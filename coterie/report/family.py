@@ -11,11 +11,11 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from coterie.metrics.family import Model, Turn, branches, followed, timetable, turns
+from coterie.metrics.family import Model, Turn, camps, followed, timetable, turns
 from coterie.report.figures import SEEDS, Panel, canvas, plain, result_name
 from coterie.report.records import Study
 
-# Far enough apart to be told from their neighbors; a branch keeps its colour while it lives.
+# Far enough apart to be told from their neighbors; a camp keeps its colour while it lives.
 COLORS = (
     *("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#E07B39", "#7B5EA7"),
     *("#009988", "#BB5566", "#997700", "#6699CC", "#994455", "#44AA77", "#D4A6C8", "#8C6D46"),
@@ -31,7 +31,8 @@ def family_panels(study: Study) -> list[Panel]:
     panels = []
     for name, models, clusters in _families(study):
         happened = turns(models, len(clusters))
-        panels.append(Panel("Who follows which model", _followers(models, clusters), name))
+        followers = _followers(models, clusters)
+        panels.append(Panel("Who follows which model", followers, name, wide=True))
         panels.append(Panel("Models alive", _alive(happened), name))
         panels.append(Panel("Forks, mergers, extinct models", _events(happened), name))
     return panels
@@ -64,11 +65,11 @@ def _of(frame: pd.DataFrame, result: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _followers(models: Sequence[Model], clusters: Sequence[str]) -> go.Figure:
-    """A map of nodes and rounds whose colours are branches; nodes that end together are close."""
+    """A map of nodes and rounds whose colours are camps; nodes that end together are close."""
     table, rounds = timetable(models, len(clusters))
     order = _order(table, clusters)
     colors = _colors(table)
-    shown = np.array([colors.get(int(b), len(COLORS)) for b in table.ravel()]).reshape(table.shape)
+    shown = np.array([colors.get(int(c), len(COLORS)) for c in table.ravel()]).reshape(table.shape)
     palette = [*COLORS, NONE]
     steps = [
         [edge / len(palette), color]
@@ -101,28 +102,28 @@ def _order(table: NDArray[np.int64], clusters: Sequence[str]) -> list[int]:
 
 
 def _colors(table: NDArray[np.int64]) -> dict[int, int]:
-    """A colour for each branch that no other branch has while both live, as far as they reach."""
+    """A colour for each camp that no other camp has while both live, as far as they reach."""
     found: dict[int, int] = {}
     for column in table.T:
-        here = [int(branch) for branch in np.unique(column) if branch >= 0]
-        used = {found[branch] for branch in here if branch in found}
+        here = [int(camp) for camp in np.unique(column) if camp >= 0]
+        used = {found[camp] for camp in here if camp in found}
         free = iter([color for color in range(len(COLORS)) if color not in used])
-        for branch in here:
-            if branch not in found:
-                found[branch] = next(free, branch % len(COLORS))
+        for camp in here:
+            if camp not in found:
+                found[camp] = next(free, camp % len(COLORS))
     return found
 
 
 def _words(
     models: Sequence[Model], order: Sequence[int], rounds: Sequence[int], nodes: int
 ) -> list[list[str]]:
-    follows, numbers = followed(models, nodes), branches(models)
+    follows, numbers = followed(models, nodes), camps(models, nodes)
 
     def told(model: Model | None) -> str:
         if model is None:
             return "follows none"
         return (
-            f"{plain(model.id[:8])} of {plain(model.parent[:8])}, branch {numbers[model.id]}, "
+            f"{plain(model.id[:8])} of {plain(model.parent[:8])}, camp {numbers[model.id]}, "
             f"{len(model.followers)} followers, popularity {model.popularity:g}"
         )
 

@@ -40,6 +40,7 @@ class Panel:
     title: str
     figure: go.Figure
     row: str = ""
+    wide: bool = False  # as wide as the page, and as high as its figure
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from coterie.errors import InputError
-from coterie.report import family, figures, picks, tables
+from coterie.report import domains, family, figures, picks, tables
 from coterie.report.assets import SCRIPT, STYLE
 from coterie.report.figures import Panel
 from coterie.report.findings import findings
@@ -36,9 +36,13 @@ NOTES = {
     "the band is one standard deviation, the dotted line what chance gives.",
     "competitive": "Groups that the bandit of a node in the middle can still draw: the mean over "
     "seeds of the median over nodes; the band goes from the lowest to the highest seed.",
-    "family": "A colour is a branch: of several children of a model the one with most followers "
-    "goes on with its parent's colour. A fork is another child of one parent, a merger another "
+    "family": "A colour is a camp: a model has the colour of those from whom most of its followers "
+    "come. A fork is another child of one parent, a merger another "
     "model whose followers now follow one, extinct what nobody went on with.",
+    "domains": "FedCG: the share of samples that were trained on in each domain, the largest first "
+    "(domains have no order of their own), and the entropy of these shares, 0 where one has all.",
+    "notes": "What the server noted of the last round: the entropy of the domains' shares, and "
+    "lambda, by which branches count, of every layer.",
     "nodes": "Over nodes, whatever their cluster. Variance in squared percentage points; Jain's "
     "index is 1 where all nodes do alike. Unseen nodes did not train: they got what the algorithm "
     "gives to newcomers.",
@@ -83,10 +87,14 @@ def write_tables(study: Study, folder: Path) -> None:
             stem = folder / f"{name}{ending}"
             stem.with_suffix(".md").write_text(tables.to_markdown(table), encoding="utf-8")
             stem.with_suffix(".tex").write_text(tables.to_latex(table), encoding="utf-8")
-    pairs = tables.pairs_table(study.results, study.order)
-    if pairs.rows:
-        (folder / "pairs.md").write_text(tables.to_markdown(pairs), encoding="utf-8")
-        (folder / "pairs.tex").write_text(tables.to_latex(pairs), encoding="utf-8")
+    rare = {
+        "pairs": tables.pairs_table(study.results, study.order),
+        "notes": domains.notes_table(study),
+    }
+    for name, table in rare.items():
+        if table.rows:
+            (folder / f"{name}.md").write_text(tables.to_markdown(table), encoding="utf-8")
+            (folder / f"{name}.tex").write_text(tables.to_latex(table), encoding="utf-8")
 
 
 def render(study: Study, runs: Sequence[Run]) -> str:
@@ -151,6 +159,7 @@ def figure_sections(study: Study, drawn: list[Panel]) -> Iterable[str]:
     yield _pairs(study)
     yield _choices(study, drawn)
     yield _family(study, drawn)
+    yield from _domains(study, drawn)
 
 
 def _head(study: Study) -> str:
@@ -232,7 +241,8 @@ def _grid(name: str, row: Sequence[Panel], drawn: list[Panel], keys: bool) -> st
     """A row of panels, headed by its name where the panels do not say it themselves."""
     cards = "".join(_panel(panel, drawn, keys) for panel in row)
     head = "" if name in row[0].title else f'<h3 class="row">{escape(name)}</h3>'
-    return f'{head}<div class="grid{" two" if len(row) in (1, 2, 4) else ""}">{cards}</div>'
+    narrow = sum(not panel.wide for panel in row)
+    return f'{head}<div class="grid{" two" if narrow in (1, 2, 4) else ""}">{cards}</div>'
 
 
 def _choices(study: Study, drawn: list[Panel]) -> str:
@@ -243,36 +253,48 @@ def _choices(study: Study, drawn: list[Panel]) -> str:
 
 def _family(study: Study, drawn: list[Panel]) -> str:
     made = family.family_panels(study)
-    return _picked("The family of models", NOTES["family"], made, drawn, wide=1)
+    return _picked("The family of models", NOTES["family"], made, drawn)
 
 
-def _picked(title: str, note: str, made: Sequence[Panel], drawn: list[Panel], wide: int = 0) -> str:
-    """A section of panels of which the reader picks a run; the first `wide` of each are wide."""
+def _domains(study: Study, drawn: list[Panel]) -> Iterable[str]:
+    shares, scales = domains.domain_shares(study), domains.scales(study)
+    yield panels("The domains of samples", NOTES["domains"], shares, drawn, keys=True)
+    yield panels("How even domains are", NOTES["domains"], domains.entropies(study), drawn)
+    yield panels("How much branches count", NOTES["curves"], scales, drawn, keys=True)
+    yield notes(study)
+
+
+def notes(study: Study) -> str:
+    """The table of what servers noted of the last round."""
+    table = domains.notes_table(study)
+    if not table.rows:
+        return ""
+    colors = {label: look.color for label, look in figures.looks(study).items()}
+    made = table_html(table, colors)
+    return f'<h2>Noted in the end</h2><p class="soft">{escape(NOTES["notes"])}</p>{made}'
+
+
+def _picked(title: str, note: str, made: Sequence[Panel], drawn: list[Panel]) -> str:
+    """A section of panels of which the reader picks a run."""
     names = dict.fromkeys(panel.row for panel in made)
     if not names:
         return ""
     options = "".join(f"<option>{escape(name)}</option>" for name in names)
-    places = [[p for p in made if p.row == panel.row].index(panel) for panel in made]
-    cards = "".join(
-        _panel(panel, drawn, keys=True, choice=panel.row, wide=place < wide)
-        for panel, place in zip(made, places, strict=True)
-    )
+    cards = "".join(_panel(panel, drawn, keys=True, choice=panel.row) for panel in made)
     return (
         f'<h2>{escape(title)}</h2><p class="soft">{escape(note)}</p>'
         f'<select aria-label="Run to look at">{options}</select><div class="grid">{cards}</div>'
     )
 
 
-def _panel(
-    panel: Panel, drawn: list[Panel], keys: bool, choice: str = "", wide: bool = False
-) -> str:
+def _panel(panel: Panel, drawn: list[Panel], keys: bool, choice: str = "") -> str:
     panel.figure.update_layout(showlegend=keys)
     drawn.append(panel)
     chosen = f' data-choice="{escape(choice)}" hidden' if choice else ""
     save = '<button class="save" type="button" title="Save as a picture">PNG</button>'
     head = f"<header><h3>{escape(panel.title)}</h3>{save}</header>"
     plot = f'<div class="plot" data-figure="{len(drawn) - 1}"></div>'
-    kind = "panel wide" if wide else "panel"
+    kind = "panel wide" if panel.wide else "panel"
     return f'<section class="{kind}"{chosen}>{head}{plot}</section>'
 
 

@@ -31,15 +31,30 @@ COLUMNS = {
         *("label", "scenario", "seed", "round", "cluster"),
         *("same", "picks", "competitive", "competitive_median"),
     ),
+    "note": ("label", "scenario", "seed", "round", "name", "values"),
     "model": (
         *("label", "scenario", "seed", "born", "id", "parent"),
         *("updates", "followers", "popularity", "extinct"),
     ),
 }
-TEXT = ("label", "scenario", "phase", "cluster", "id", "parent")
+TEXT = ("label", "scenario", "phase", "cluster", "id", "parent", "name")
 HEADS = range(-1, 1024)  # more than anyone trains; -1: not chosen yet
 
 Frames = dict[str, pd.DataFrame]
+
+
+def column_of(key: str) -> tuple[str, str, str]:
+    """The frame, column and cluster in which a key of an aggregate is found round by round."""
+    kind, _, cluster = key.partition(":")
+    losses = dict.fromkeys(("mse_all", "mse", "loss_all"), "loss")
+    same = {"accuracy_all": "accuracy", "bytes_per_node": "bytes", **losses}
+    return ("cluster" if cluster else "overall"), same.get(kind, kind), cluster
+
+
+def is_recorded(key: str) -> bool:
+    """Whether a key of an aggregate is found round by round."""
+    kind, column, _ = column_of(key)
+    return column in COLUMNS[kind]
 
 
 def _is_choice(value: Any) -> bool:
@@ -50,11 +65,16 @@ def _is_clusters(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(v, str) for v in value)
 
 
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(v) in (int, float) for v in value)
+
+
 LISTS = {
     "choice": _is_choice,
     "clusters": _is_clusters,
     "updates": _is_choice,
     "followers": _is_choice,
+    "values": _is_numbers,
 }
 
 

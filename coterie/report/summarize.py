@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -16,6 +17,7 @@ ByCluster = dict[str, float | None]
 PLAIN = (
     "accuracy_all",
     "mse_all",
+    "loss_all",
     "worst_node",
     "best_node",
     "worst_tenth",
@@ -38,7 +40,17 @@ PLAIN = (
 )
 
 
-UNSEEN = ("accuracy_all", "mse_all", "worst_tenth", "fair_accuracy")  # of newcomers, `unseen_...`
+ELSEWHERE = ("unseen", "everywhere")  # of newcomers, and on the test samples of all nodes
+BEYOND = ("accuracy_all", "mse_all", "worst_tenth", "fair_accuracy")  # such as `unseen_mse_all`
+
+
+def is_key(key: str) -> bool:
+    """Whether an aggregate may have this key; clusters are taken on trust."""
+    kind, _, cluster = key.partition(":")
+    if cluster:
+        return kind in ("accuracy", "mse", *DISTANCES)
+    beyond = {f"{place}_{name}" for place, name in product(ELSEWHERE, BEYOND)}
+    return kind in {*PLAIN, *beyond, "fair_accuracy_of_means"}
 
 
 class Pair(BaseModel):
@@ -57,6 +69,7 @@ class Metrics(BaseModel):
     mse: ByCluster | None = None
     accuracy_all: float | None = None
     mse_all: float | None = None
+    loss_all: float | None = None
     worst_node: float | None = None
     best_node: float | None = None
     worst_cluster: str | None = None
@@ -109,6 +122,8 @@ class Result(Metrics):
     parity_reason: str | None = None
     before_all_reduce: Metrics | None = None
     unseen: Metrics | None = None
+    notes: dict[str, float | None] = {}  # of the server, after the last round
+    everywhere: Metrics | None = None
 
 
 class Summary(BaseModel):
@@ -127,7 +142,9 @@ def aggregate(results: Results) -> dict[str, dict[str, dict[str, dict[str, Any]]
     keys such as `equalized_odds:A|B`. The mean of `settled` is the share of seeds that
     settled. `cluster_mean` is the accuracy in which all clusters count alike, while `accuracy_all`
     counts nodes. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged ones. What
-    nodes got that did not train has keys such as `unseen_accuracy_all`.
+    nodes got that did not train has keys such as `unseen_accuracy_all`, what all models do on the
+    test samples of all nodes such as `everywhere_accuracy_all`, and what a server noted of its last
+    round such as `note:entropy`.
     """
     table: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for (label, scenario), group in grouped(results).items():
@@ -184,8 +201,10 @@ def _spreads(group: Results) -> dict[str, dict[str, Any]]:
     for pair in cluster_pairs(group):
         for distance in DISTANCES:
             keys[pair_key(distance, pair)] = spread(_of_pair(r, pair, distance) for r in group)
-    for key in UNSEEN:
-        keys[f"unseen_{key}"] = spread((r.get("unseen") or {}).get(key) for r in group)
+    for place, key in product(ELSEWHERE, BEYOND):
+        keys[f"{place}_{key}"] = spread((r.get(place) or {}).get(key) for r in group)
+    for name in dict.fromkeys(name for r in group for name in r.get("notes") or {}):
+        keys[f"note:{name}"] = spread((r.get("notes") or {}).get(name) for r in group)
     keys["cluster_mean"] = spread(_cluster_mean(r) for r in group)
     keys["fair_accuracy_of_means"] = _fair_accuracy_of_means(keys)
     return keys

@@ -12,6 +12,7 @@ from typing import Any
 from coterie.metrics.fairness import DISTANCES
 from coterie.metrics.traffic import format_bytes
 from coterie.report.summarize import (
+    ELSEWHERE,
     Results,
     aggregate,
     cluster_names,
@@ -238,8 +239,9 @@ def _columns(results: Results, clusters: Sequence[str]) -> list[Column]:
     unit = TITLE[metric]
     measured = [Column(f"{name} {unit}", f"{metric}:{name}", write, better) for name in names]
     measured.append(Column(f"all {unit}", f"{metric}_all", write, better))
-    if any(result.get("unseen") for result in results):
-        measured.append(Column(f"unseen {unit}", f"unseen_{metric}_all", write, better))
+    for place in ELSEWHERE:
+        if any(result.get(place) for result in results):
+            measured.append(Column(f"{place} {unit}", f"{place}_{metric}_all", write, better))
     fairness = FAIRNESS + SEVERAL * (len(names) > 2) if metric == "accuracy" else ()
     return [*measured, *fairness, Column("sent/node", "bytes_per_node", _bytes)]
 

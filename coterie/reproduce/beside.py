@@ -92,7 +92,8 @@ def _row(paper: PaperTable | None, label: str, scenario: str, results: Results, 
     if paper is None:
         return Row(label, scenario, done, measured, state=state)
     values = paper.values.get(paper.row_of(label), {}).get(scenario, [])
-    known = {key: _value(value) for key, value in zip(paper.keys, values, strict=False)}
+    given = {key: _value(value) for key, value in zip(paper.keys, values, strict=False)}
+    known = {key: value for key, value in given.items() if not math.isnan(value.mean)}
     return Row(label, scenario, done, measured, known, paper.tolerance, state)
 
 
@@ -129,14 +130,21 @@ SHORT = {
     "bytes_per_node": "sent/node",
     "accuracy_all": "all %",
     "cluster_mean": "mean %",
+    "unseen_accuracy_all": "unseen %",
+    "everywhere_accuracy_all": "everywhere %",
     "mse_all": "all MSE",
+    "loss_all": "loss",
     "rounds_to_target": "rounds",
+    "settled": "settled",
+    "drops": "drops of %",
 }
 
 
 def title(key: str) -> str:
     """The head of a column."""
     kind, _, name = key.partition(":")
+    if kind == "note":
+        return name
     return f"{name} {'MSE' if kind == 'mse' else '%'}" if name else SHORT.get(key, key)
 
 
@@ -144,8 +152,8 @@ def digits(key: str) -> int:
     """How many decimals a key is written with: percents have two, fractions four."""
     if key in ("models", "rounds_to_target"):
         return 1
-    percent = key.startswith(("accuracy", "fair_accuracy")) or key in (*NODES, "cluster_mean")
-    return 2 if percent else 4
+    short = "accuracy" in key or key.startswith("note:")
+    return 2 if short or key in (*NODES, "cluster_mean", "settled", "drops") else 4
 
 
 def table(made: Sequence[Row], keys: Sequence[str]) -> Table:

@@ -76,13 +76,15 @@ def _run(waiting: Sequence[Task], order: Order, display: Display) -> bool:
 
 
 def _show(found: Reproduction) -> None:
-    """The table, the settlement and what is open."""
+    """The table, the settlement, the paper's claims and what is open."""
     _print(beside.short_table(found.rows, found.keys))
     if found.experiment.file.paper:
         say(beside.NOTE, style="dim")
     settlement = found.settlement()
     if settlement:
         _print(settlement)
+    for verdict in found.verdicts():
+        say(verdict.line())
     for line in report.summary(found):
         say(line)
     for name, state in found.open_parts().items():

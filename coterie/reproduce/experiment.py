@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from coterie import config as configuration
 from coterie.changes import INSTEAD
 from coterie.config import Config, explain
-from coterie.errors import InputError, unknown
+from coterie.errors import InputError, at, unknown
+from coterie.report.records import is_recorded
+from coterie.report.summarize import is_key
 from coterie.tables import Section
 
+DROPS = "drops"  # a key of claims: how much accuracy falls between evaluations
 Number = float | tuple[float, float]  # a value, or a value and its spread over seeds
 Kind = Literal[
     "accuracy",
@@ -35,6 +38,9 @@ Kind = Literal[
     "family",
     "picked",
     "competitive",
+    "domains",
+    "entropy",
+    "lambda",
 ]
 
 
@@ -43,7 +49,7 @@ class PaperTable(Section):
 
     source: str  # where in the paper
     keys: list[str]  # of the aggregate, such as "accuracy:minority"; the columns of `values`
-    values: dict[str, dict[str, list[Number]]]  # the paper's row -> scenario -> a value a key
+    values: dict[str, dict[str, list[Number]]]  # row -> scenario -> a value a key; nan: none
     also: tuple[str, ...] = ()  # further keys, of which the paper says nothing
     rows: dict[str, str] = Field(default_factory=dict)  # our label -> the paper's row beside it
     tolerance: dict[str, float] = Field(default_factory=dict)  # by key: what is no difference
@@ -73,6 +79,29 @@ class ReasonTable(Section):
     scenarios: tuple[str, ...] = ()  # none: all
 
 
+class ClaimTable(Section):
+    """A statement of the paper, as a comparison of what was measured."""
+
+    text: str
+    label: str  # whose value it is about
+    key: str  # of the aggregate, such as "accuracy:minority", or "drops"
+    relation: Literal["<", ">", "="]
+    than: float | str  # a number, or another label
+    by: float = Field(default=0, ge=0)  # at least so much more or less; at most so far from equal
+    round: int = Field(default=0, ge=0)  # after which; 0: the last
+    scenario: str = ""  # where the label has several
+
+    @model_validator(mode="after")
+    def _measured(self) -> ClaimTable:
+        if self.key == DROPS and not self.round:
+            return self
+        if not is_key(self.key):
+            raise ValueError(f"key {self.key!r} is none of the aggregate in summary.json")
+        if self.round and not is_recorded(self.key):
+            raise ValueError(f"key {self.key!r} is only known in the end; leave out `round`")
+        return self
+
+
 class PartTable(BaseModel):
     """A run: its name and the tables of a configuration that it changes."""
 
@@ -96,6 +125,7 @@ class File(BaseModel):
     paper: PaperTable | None = None
     figure: list[FigureTable] = []
     reason: list[ReasonTable] = []
+    claim: list[ClaimTable] = []
 
 
 @dataclass(frozen=True)
@@ -168,6 +198,17 @@ class Experiment:
     def labels(self) -> list[str]:
         """The labels of all parts, in their order."""
         return list(dict.fromkeys(label for label, _ in self.cells()))
+
+    def place(self, label: str, scenario: str = "") -> tuple[str, str]:
+        """Where a label was measured: on this scenario, or else on the only one that it has."""
+        there = [own for name, own in self.cells() if name == label]
+        if scenario in there:
+            return label, scenario
+        if len(there) != 1:
+            raise InputError(
+                f"{label!r} is measured on {', '.join(there)}; say which one as `scenario`"
+            )
+        return label, there[0]
 
     def chosen(self, names: Iterable[str]) -> tuple[Part, ...]:
         """The parts of these names; all where there are none."""
@@ -252,6 +293,8 @@ def _check(experiment: Experiment) -> None:
         _known(experiment, figure.labels, figure.scenarios, f"figure.{number}")
     for number, reason in enumerate(file.reason):
         _known(experiment, [reason.label], reason.scenarios, f"reason.{number}")
+    for number, claim in enumerate(file.claim):
+        _check_claim(experiment, claim, f"claim.{number}")
     if file.paper:
         _check_paper(experiment, file.paper)
 
@@ -272,6 +315,14 @@ def _known(
     for scenario in scenarios:
         if scenario not in there:
             raise unknown(f"scenario at {where}:", scenario, there)
+
+
+def _check_claim(experiment: Experiment, claim: ClaimTable, where: str) -> None:
+    labels = [claim.label, *([claim.than] if isinstance(claim.than, str) else [])]
+    _known(experiment, labels, [claim.scenario] if claim.scenario else [], where)
+    with at(where):
+        for label in labels:
+            experiment.place(label, claim.scenario)
 
 
 def _check_paper(experiment: Experiment, paper: PaperTable) -> None:

@@ -14,8 +14,9 @@ from coterie.report.figures import Panel, looks
 from coterie.report.records import Run, Study, combine, read_run
 from coterie.report.settling import settlement_table
 from coterie.report.tables import Table
-from coterie.reproduce import beside
+from coterie.reproduce import beside, claims
 from coterie.reproduce.beside import Row
+from coterie.reproduce.claims import Verdict
 from coterie.reproduce.experiment import Experiment, FigureTable
 from coterie.reproduce.figures import KEYED, NOTES, panels_of
 from coterie.reproduce.parts import Task
@@ -44,6 +45,10 @@ class Reproduction:
         """The parts that are not done, and how far they are."""
         states = {task.part.name: _state(task) for task in self.tasks}
         return {name: state for name, state in states.items() if state != "done"}
+
+    def verdicts(self) -> list[Verdict]:
+        """Whether the paper's claims hold."""
+        return claims.verdicts(self.experiment, self.study)
 
     def settlement(self) -> Table | None:
         """How often and when runs settled, for experiments that ask."""
@@ -87,11 +92,15 @@ def write(found: Reproduction, folder: Path) -> Path:
 
 
 def write_tables(found: Reproduction, folder: Path) -> None:
-    """Ours beside the paper's as Markdown, CSV and LaTeX, with every seed and the settlement."""
+    """Ours beside the paper's as Markdown, CSV and LaTeX; claims, every seed, the settlement."""
     folder.mkdir(parents=True, exist_ok=True)
     if found.study:
         page.write_tables(found.study, folder)
-    made = {"beside": beside.table(found.rows, found.keys), "settlement": found.settlement()}
+    made = {
+        "beside": beside.table(found.rows, found.keys),
+        "claims": claims.table(found.verdicts()) if found.experiment.file.claim else None,
+        "settlement": found.settlement(),
+    }
     for name, table in made.items():
         if table:
             (folder / f"{name}.md").write_text(tables.to_markdown(table), encoding="utf-8")
@@ -112,6 +121,7 @@ def _sections(
 ) -> Iterator[str]:
     yield _head(found)
     yield _beside(found)
+    yield _claims(found)
     if not found.study:
         return
     yield _settlement(found)
@@ -119,10 +129,19 @@ def _sections(
         yield page.legend(found.study)
         for figure in found.experiment.file.figure:
             yield _figure(figure, figures[figure.name], drawn)
+        yield page.notes(found.study)
     else:
         yield from page.figure_sections(found.study, drawn)
     yield page.seeds(found.study)
     yield from (page.run_details(run) for run in found.runs)
+
+
+def _claims(found: Reproduction) -> str:
+    made = found.verdicts()
+    if not made:
+        return ""
+    head = f'<h2>What the paper claims</h2><p class="soft">{escape(claims.NOTE)}</p>'
+    return head + page.table_html(claims.table(made), {}, sortable=False)
 
 
 def _settlement(found: Reproduction) -> str:
@@ -185,7 +204,7 @@ def summary(found: Reproduction) -> list[str]:
             f"{len(held)} numbers stand beside the paper's; {beyond} of them differ by more than "
             "two standard deviations."
         )
-    return lines
+    return [*lines, *filter(None, [claims.count(found.verdicts())])]
 
 
 def _list(title: str, entries: Iterable[str]) -> str:

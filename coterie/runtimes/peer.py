@@ -275,6 +275,7 @@ class Peer:
             phase=phase,
             lineage=self.role.lineage(self.state) if phase == "round" else None,
             picked=Picked.of(self.state) if phase == "round" else None,
+            notes=self.role.notes(self.state) if phase == "round" else {},
         )
         for concern in self.role.concerns(self.state):
             facts = {"peer": self.id, "round": self.done, "what": repr(concern)}

@@ -75,6 +75,7 @@ class Report:
     phase: str = "round"  # "final": after the algorithm's last program
     lineage: Lineage | None = None  # models that the round brought forth, where there is a family
     picked: Picked | None = None  # where the algorithm picks peers
+    notes: dict[str, Tensor] = field(default_factory=dict)  # what a server wants recorded
 
 
 @dataclass

@@ -64,6 +64,10 @@ class Simulated(abc.ABC):
         """The models that the last round brought forth, where the algorithm has a family."""
 
     @abc.abstractmethod
+    def notes(self) -> dict[str, Tensor]:
+        """Numbers of the last round that a server wants recorded, by name: [replicas, k]."""
+
+    @abc.abstractmethod
     def save(self, path: Path, note: dict[str, Any]) -> None:
         """Write a checkpoint."""
 
@@ -136,6 +140,9 @@ class Simulation(Simulated):
     def lineage(self) -> Lineage | None:
         return self.algorithm.lineage(self.states[0])
 
+    def notes(self) -> dict[str, Tensor]:
+        return {}
+
     def save(self, path: Path, note: dict[str, Any]) -> None:
         checkpoint.save(path, self.states, self.exchange.sent, note)
 
@@ -207,6 +214,9 @@ class FederatedSimulation(Simulated):
 
     def lineage(self) -> None:
         return None
+
+    def notes(self) -> dict[str, Tensor]:
+        return self.algorithm.notes(self.state, self.server)
 
     def tensors(self) -> dict[str, Tensor]:
         """What the clients keep, and the server's traffic."""

@@ -40,11 +40,24 @@ class Tracker:
             ) from None
         try:
             self.client = MlflowClient(tracking_uri=self.uri)
-            found = self.client.get_experiment_by_name(experiment)
-            made = found.experiment_id if found else self.client.create_experiment(experiment)
+            self.experiment: str = self._known_experiment(experiment) or self._made(experiment)
         except Exception as error:  # whatever a database, a driver or a server raises
             raise self._unreachable(error) from None
-        self.experiment: str = made
+
+    def _known_experiment(self, name: str) -> str | None:
+        found = self.client.get_experiment_by_name(name)
+        return found.experiment_id if found else None
+
+    def _made(self, name: str) -> str:
+        """A new experiment, unless another peer of the run was faster."""
+        try:
+            made: str = self.client.create_experiment(name)
+            return made
+        except Exception:
+            found = self._known_experiment(name)
+            if found is None:
+                raise
+            return found
 
     def _unreachable(self, error: Exception) -> InputError:
         reason = " ".join(str(error).split())[:200]
@@ -53,18 +66,22 @@ class Tracker:
             "the server runs, and that its driver is installed"
         )
 
-    def log(self, folder: Path) -> int:
-        """Tell the store every result of a run folder that it does not know; returns how many."""
+    def log(self, folder: Path, who: str = "") -> int:
+        """Tell the store every result of a run folder that it does not know; returns how many.
+
+        `who` says whose results they are, where a run has a folder for each peer.
+        """
         try:
-            return sum(self._result(folder, result) for result in _results(folder))
+            return sum(self._result(folder, result, who) for result in _results(folder))
         except InputError:
             raise
         except Exception as error:  # the run itself is complete
             raise self._unreachable(error) from None
 
-    def _result(self, folder: Path, result: Record) -> bool:
+    def _result(self, folder: Path, result: Record, who: str) -> bool:
         """Log one result; False where the store has it already."""
         name = f"{result['label']} · {result['scenario']} · seed {result['seed']}"
+        name += f" · {who}" if who else ""
         key = f"{folder.resolve()} · {name} · {result['rounds']} rounds"
         if self._known(key):
             return False

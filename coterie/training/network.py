@@ -15,9 +15,8 @@ from coterie.training.kernels import activation, convolution, dense, samples, up
 from coterie.training.optimizers import SGD, Optimizer
 
 PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
-# SGD where the weight gradient is made, instead of in a pass of its own: less memory traffic, but
-# not measured yet, so it is off (benchmarks/gpu_step.py --inside measures it)
-STEP_INSIDE = False
+# SGD where the weight gradient is made, instead of in a pass of its own: less memory traffic
+STEP_INSIDE = True
 
 
 class ConvolutionLink:
@@ -47,7 +46,8 @@ class ConvolutionLink:
             link.norm.eps if link.norm else 0.0,
         )
         new = inputs.new_zeros
-        self.w = new(rows, *self.shape.kernel, channels, filters)
+        by_filter = new(rows, filters, *self.shape.kernel, channels)  # as the forward pass reads
+        self.w = by_filter.permute(0, 2, 3, 4, 1)
         self.b = new(rows, filters)
         self.y = new(rows, batch, *self.shape.out, filters)
         self.out = new(rows, batch, *self.stage.out, filters)
@@ -79,6 +79,7 @@ class ConvolutionLink:
         rows, batch = self.inputs.shape[:2]
         parts = convolution.weight_parts(rows, batch, self.shape)
         new = self.inputs.new_zeros
+        self.w = new(self.w.shape)  # as the backward pass reads and writes
         self.dy = torch.zeros_like(self.y)
         self.dw, self.db = new(parts, *self.w.shape), new(parts, *self.b.shape)
         norms = new(rows * batch, self.shape.filters)

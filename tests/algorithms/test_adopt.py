@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from coterie.algorithms import (
     IFCA,
+    MCFL,
     DePRL,
     EpidemicLearning,
     Facade,
@@ -134,3 +137,59 @@ def test_an_oracle_sends_newcomers_to_their_own_cluster():
         mine = [i for i in row.tolist() if i >= 0]
         assert {int(nodes.cluster[i]) for i in mine} == {int(newcomers.cluster[q])}
         assert_close(models[q], params[mine].mean(0), rtol=0, atol=1e-12)
+
+
+def best_alive(state, q, me, metric):
+    """The model that Algorithm 1 puts first for newcomer q, one model after the other."""
+    r = q // Q
+    alive = range(int(state.count[r]))
+    scores = [metric(me, state.models[r, m]) * state.popularity[r, m].sqrt() for m in alive]
+    return state.models[r, max(alive, key=lambda m: scores[m])]
+
+
+def validated(me, model):
+    return me.accuracy(model[None])[0]
+
+
+@pytest.mark.parametrize("popularity", ["lineage", "size", "votes"])
+def test_mcfl_gives_the_best_model_alive_by_metric_and_popularity(popularity):
+    simulation, _, newcomers, models = adopted(MCFL(tolerance=1.0, popularity=popularity))
+    state = simulation.states[0]
+    assert state.count.min() > 1, "there is something to choose"
+    for q in range(len(newcomers)):
+        me = newcomers[torch.tensor([q])]
+        assert torch.equal(models[q], best_alive(state, q, me, validated))
+
+
+def without_holdout(nodes):
+    empty = dataclasses.replace(nodes.valid_data, count=torch.zeros_like(nodes.valid_data.count))
+    return dataclasses.replace(nodes, valid_data=empty)
+
+
+def test_mcfl_newcomers_that_hold_out_nothing_judge_by_the_samples_they_could_train_on():
+    simulation, nodes, newcomers, _ = adopted(MCFL(tolerance=1.0, metric="loss"))
+    state, bare = simulation.states[0], without_holdout(newcomers)
+    ((_, models),) = simulation.adopted(nodes, bare)
+
+    def on_train(me, model):
+        return 1 / (me.loss(model[None], 0)[0] + 1e-12)
+
+    for q in range(len(newcomers)):
+        expected = best_alive(state, q, bare[torch.tensor([q])], on_train)
+        assert torch.equal(models[q], expected)
+
+
+def test_mcfl_newcomers_of_whom_some_hold_out_samples_each_use_what_they_have():
+    simulation, nodes, newcomers, models = adopted(MCFL(tolerance=1.0))
+    some = newcomers.valid_data.count * (torch.arange(len(newcomers)) % 2)
+    held = dataclasses.replace(newcomers.valid_data, count=some)
+    mixed = dataclasses.replace(newcomers, valid_data=held)
+    ((_, found),) = simulation.adopted(nodes, mixed)
+    assert torch.equal(found, models)  # here the samples held out are those that are trained on
+
+
+def test_mcfl_newcomers_that_come_before_anybody_begin_afresh():
+    nodes, newcomers = people()
+    algorithm = MCFL()
+    models = algorithm.adopt(algorithm.start(nodes), nodes, newcomers)
+    assert torch.equal(models, newcomers.initial_params())

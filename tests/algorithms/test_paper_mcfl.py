@@ -249,13 +249,17 @@ def test_an_algorithm_says_whose_rows_it_left_out():
     assert MCFL().concerns(state) == ["node 2 published a false id"]
 
 
+def of_nodes(state, rows):
+    """The state of a block of these nodes alone."""
+    return dataclasses.replace(state, choice=state.choice[rows], scores=state.scores[rows])
+
+
 def test_a_learner_that_missed_rounds_knows_all_models_again_after_the_next():
     """Children are made of updates alone, so nobody needs their parents to rebuild them."""
     known, late = after(MCFL(), 3)[1], MCFL().start(NODES)
     simulation = Simulation(MCFL(), [NODES[torch.arange(5)], NODES[torch.tensor([5])]], None)
     simulation.exchange = DirectExchange(N)
-    cut = dataclasses.replace(known, choice=known.choice[:5])
-    simulation.states = [cut, dataclasses.replace(late, choice=late.choice[5:])]
+    simulation.states = [of_nodes(known, slice(0, 5)), of_nodes(late, slice(5, N))]
     simulation.round(2)
     mine, theirs = simulation.states
     assert torch.equal(mine.ids, theirs.ids) and torch.equal(mine.models, theirs.models)

@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from coterie.algorithms import DAC, Gossip, Oracle, RandomPeers
-from coterie.algorithms.dac import estimate, similarity
+from coterie.algorithms.dac import estimate, replay, similarity
 from coterie.algorithms.gossip import GossipState
 from coterie.core import algorithms, uniform
 from coterie.errors import InputError
@@ -120,12 +120,15 @@ DACS = [
 ]
 
 
-def clocks_of(algorithm):
-    def clocks(i, t):
-        words = node(i).draw("peers", t if algorithm.redraw else 0, N)
-        return (-torch.log(uniform(words)))[0].tolist()
+def clocks(i, t):
+    return (-torch.log(uniform(node(i).draw("peers", t, N))))[0].tolist()
 
-    return clocks
+
+def replayed_by(algorithm):
+    def replayed(i):
+        return uniform(node(i).draw("peers", 0, algorithm.degree))[0].tolist()
+
+    return None if algorithm.redraw else replayed
 
 
 def box_of(algorithm: DAC) -> dac.DAC:
@@ -135,11 +138,12 @@ def box_of(algorithm: DAC) -> dac.DAC:
         tau=algorithm.tau,
         train=train_in,
         loss=lambda i, params, t: node(i).loss(params[None], t, "scores", samples).item(),
-        clocks=clocks_of(algorithm),
+        clocks=clocks,
         size=size_if(algorithm.by_samples),
         growing=algorithm.growing,
         two_hop=algorithm.two_hop,
         train_last=algorithm.train_last,
+        replayed=replayed_by(algorithm),
     )
 
 
@@ -172,6 +176,22 @@ def test_the_temperature_grows_as_the_thesis_lists_it():
     assert DAC(growing=False).temperature(3) == 30.0
 
 
+def test_replayed_numbers_fall_on_probabilities_of_those_left():
+    lead = torch.tensor([[0.0, 1.0, 2.0, -torch.inf]]).double().expand(1000, 4)
+    u = (torch.arange(1000).double() + 0.5) / 1000
+    chosen = replay(lead, torch.stack([u, torch.full_like(u, 0.5)], 1))
+    wanted = torch.softmax(lead[0], 0) * 1000
+    assert_close(chosen[:, 0].bincount(minlength=4).double(), wanted, rtol=0, atol=1)
+    assert (chosen[chosen[:, 0] == 2, 1] == 1).all() and (chosen[chosen[:, 0] < 2, 1] == 2).all()
+
+
+def test_a_replayed_draw_moves_with_the_scores_and_in_the_end_keeps_the_known():
+    frozen, scores = DAC(2, redraw=False), torch.zeros(N, N, dtype=torch.float64)
+    scores[:, :2] = torch.tensor([9.0, 8.0])
+    early, late = frozen.choose(0, 0 * scores, NODES), frozen.choose(500, scores, NODES)
+    assert early[2:].tolist() != late[2:].tolist() == [[0, 1]] * (N - 2)
+
+
 def test_peers_are_drawn_without_replacement_by_their_probabilities():
     scores = torch.tensor([0.0, 1.0, 0.5, 2.0, 0.0, 1.5]).double().expand(N, N)
     algorithm, draws = DAC(2, tau=1, growing=False), 4000
@@ -191,9 +211,10 @@ def test_peers_are_drawn_without_replacement_by_their_probabilities():
 def test_no_score_is_too_large_or_too_small_to_be_drawn_from():
     scores = torch.full((N, N), 1e8, dtype=torch.float64)
     scores[:, 3:] = 0
-    chosen = DAC(4).choose(500, scores, NODES)
-    assert all(len(set(mine)) == 4 and i not in mine for i, mine in enumerate(chosen.tolist()))
-    assert all({0, 1, 2} - {i} <= set(mine) for i, mine in enumerate(chosen.tolist()))
+    for redraw in (True, False):
+        chosen = DAC(4, redraw=redraw).choose(500, scores, NODES)
+        assert all(len(set(mine)) == 4 and i not in mine for i, mine in enumerate(chosen.tolist()))
+        assert all({0, 1, 2} - {i} <= set(mine) for i, mine in enumerate(chosen.tolist()))
 
 
 def test_a_diverged_model_is_as_good_as_unknown():

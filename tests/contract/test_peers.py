@@ -59,6 +59,14 @@ BAD_TABLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"data__ratios": ["3:1", "2:2"]},
         ("one population", "3:1, 2:2", "--set"),
     ),
+    "nodes that do not train": (
+        {"evaluate__unseen_clients": 0.25},
+        ("evaluate.unseen_clients", "all take part", "0.25"),
+    ),
+    "tests on samples of others": (
+        {"evaluate__everywhere": True},
+        ("evaluate.everywhere", "test samples of others"),
+    ),
     "an unknown link": ({"runtime__link": "grcp"}, ("runtime.link", "'grpc'", "'grcp'")),
     "a link within a process": ({"runtime__link": "memory"}, ("'memory'", "'grpc' or 'mqtt'")),
     "no broker": ({"runtime__link": "mqtt"}, ("broker", "runtime.broker.url")),

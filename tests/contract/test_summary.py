@@ -31,6 +31,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "accuracy_all": (*NUMBER, type(None)),
     "mse": (dict, type(None)),
     "mse_all": (*NUMBER, type(None)),
+    "loss_all": (*NUMBER, type(None)),
     "worst_node": NUMBER,
     "best_node": NUMBER,
     "worst_cluster": (str, type(None)),
@@ -61,6 +62,8 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "parity_reason": (str, type(None)),
     "before_all_reduce": (dict, type(None)),
     "unseen": (dict, type(None)),
+    "notes": dict,
+    "everywhere": (dict, type(None)),
 }
 PROMISED = {  # by the design
     *("label", "scenario", "seed", "algorithm", "nodes", "rounds", "metric", "accuracy"),
@@ -384,9 +387,42 @@ def test_nodes_that_do_not_train_are_judged_by_what_they_get(tmp_path):
     assert len(list((made.folder / "models" / "fedavg").rglob("*.safetensors"))) == 9 * 4
 
 
+def disjoint(classes):
+    """Clusters of two nodes each that have no label in common."""
+    return [
+        {"name": f"c{number}", "nodes": 2, "shifts": [{"name": "labels", "classes": mine}]}
+        for number, mine in enumerate(classes)
+    ]
+
+
+@pytest.mark.parametrize("test", [0.0, 0.2], ids=["a test split", "own test samples"])
+def test_models_can_be_tested_on_what_all_nodes_are_tested_on(tmp_path, test):
+    tables = tiny(
+        experiment={"seeds": [3, 5], "rounds": 2},
+        data={"source": "digits", "test": test, "clusters": disjoint([[0, 1, 2], [8, 9]])},
+        train={"steps": 20},
+        evaluate={"every": 1, "everywhere": True},
+        algorithm=[{"name": "local"}, {"name": "fedavg", "fraction": 1.0}],
+    )
+    made = carry_out(tmp_path / "run", **tables)
+    for result in of(made, "local"):  # knows its own labels alone
+        assert result["everywhere"]["accuracy_all"] < 75 < result["accuracy_all"]
+    for result in of(made, "fedavg"):  # one model, and the same samples for all
+        (everywhere,) = set(result["everywhere"]["accuracy"].values())
+        assert result["worst_node"] <= everywhere <= result["best_node"]
+    assert made.aggregate["local"]["2:2"]["everywhere_accuracy_all"]["mean"] < 75
+
+
 def test_too_few_nodes_to_keep_some_from_training_are_refused(tmp_path):
     with pytest.raises(coterie.InputError, match=r"evaluate\.unseen_clients: 0\.05 of 6 nodes"):
         carry_out(tmp_path / "run", **tiny(evaluate={"unseen_clients": 0.05}))
+
+
+def test_the_loss_of_all_is_that_of_the_last_record(made):
+    kept = ("label", "scenario", "seed")
+    last = {tuple(r[k] for k in kept): r for r in records_of(made.folder) if r["kind"] == "overall"}
+    for result in made.results:
+        assert result["loss_all"] == last[tuple(result[k] for k in kept)]["loss"] > 0
 
 
 def test_fairness_between_nodes_is_measured(made):

@@ -46,6 +46,17 @@ def test_a_longer_run_continues_the_shorter_one() -> None:
     assert torch.equal(long[:, :7], short)
 
 
+def test_groups_own_what_their_rows_own_and_shared_segments_count_once() -> None:
+    data = samples(4, 6, 3, 2)[torch.tensor([0, 0, 2, 3, 1])]
+    groups = data.together(torch.tensor([1, 1, 1, 0, 0]), 2)
+    ids, real = groups.all()
+    first, second = (set(row[mine].tolist()) for row, mine in zip(ids, real, strict=True))
+    assert groups.count.tolist() == [8, 7]
+    assert first == {*range(4, 10), 13, 14} and second == {*range(4), 10, 11, 12}
+    nobody = data[torch.arange(0)].together(torch.arange(0), 1)
+    assert nobody.count.tolist() == [0]
+
+
 def test_rows_of_one_node_see_the_same_samples() -> None:
     data = samples(4, 9, 2)
     rows = torch.tensor([1, 1, 0])

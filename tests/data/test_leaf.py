@@ -189,6 +189,16 @@ def test_celeba_may_be_divided_by_celebrity_and_told_by_domain(home: Path) -> No
     assert set(made.train.users.tolist()) == {0b10000, 0b10001}, "attractive, with or without waves"
 
 
+def test_celeba_may_tell_the_domain_of_every_image(home: Path) -> None:
+    write_celeba(home / "celeba")
+    made = load({"name": "celeba", "size": 8, "domains": True})
+    assert made.train.inputs.shape[1:] == (4, 8, 8) and len(made.mean) == len(made.std) == 4
+    domain = made.train.inputs[:, 3]
+    assert (domain == domain[:, :1, :1]).all()
+    smiles = made.train.targets == 1  # who smiles has no waves
+    assert (domain[:, 0, 0] == np.where(smiles, 0b10000, 0b10001)).all()
+
+
 def test_an_attribute_that_celeba_has_not_gets_a_suggestion(home: Path) -> None:
     write_celeba(home / "celeba")
     with pytest.raises(InputError, match="did you mean 'Smiling'"):

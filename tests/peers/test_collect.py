@@ -155,3 +155,20 @@ def test_picks_without_groups_say_nothing_about_groups(tmp_path):
     found = stories(tmp_path, [member(0, "a"), picked(1, 1)], [member(1, "a"), picked(1)])
     (row,) = [r for r in Collection(CONFIG, found).records() if r["kind"] == "picked"]
     assert row["same"] == 1 and "competitive" not in row
+
+
+def test_what_a_server_noted_is_in_the_records_and_the_result(tmp_path):
+    place = {"label": "facade", "scenario": "2:1", "seed": 1}
+    notes = [
+        {"kind": "note", **place, "round": t, "name": name, "values": values}
+        for t in (1, 2)
+        for name, values in (("entropy", [0.5 * t]), ("domains", [3, t]))
+    ]
+    found = stories(
+        tmp_path,
+        [member(0, "a"), score(2, 10), end(2)],
+        [{**member(-1, ""), "cluster": None}, *notes, end(2)],
+    )
+    made = Collection(CONFIG, found)
+    assert [record for record in made.records() if record["kind"] == "note"] == notes
+    assert made.results()[0]["notes"] == {"entropy": 1.0}

@@ -38,7 +38,7 @@ def study(folder: Path, lines: list[dict]) -> Study:
     return combine([read_run(folder)])
 
 
-def test_a_branch_keeps_its_colour_and_others_have_another(tmp_path: Path) -> None:
+def test_a_camp_keeps_its_colour_and_others_have_another(tmp_path: Path) -> None:
     followers, alive, events = family_panels(study(tmp_path, LINES))
     shown = {
         name.split(" · ")[1]: row
@@ -54,7 +54,7 @@ def test_a_branch_keeps_its_colour_and_others_have_another(tmp_path: Path) -> No
     }
 
 
-def test_as_many_branches_as_there_are_colours_are_told_apart() -> None:
+def test_as_many_camps_as_there_are_colours_are_told_apart() -> None:
     table = np.arange(len(COLORS))[:, None]
     assert len(set(family._colors(table).values())) == len(COLORS)
     more = np.arange(3 * len(COLORS))[:, None]

@@ -149,6 +149,14 @@ def test_nodes_that_did_not_train_have_columns_where_there_are_some(tmp_path: Pa
     assert nodes_table(study.results).texts()[0][-1] == "40.00 ± 0.00"
 
 
+def test_models_tested_away_from_home_have_a_column(tmp_path: Path) -> None:
+    results = study_of(tmp_path, Made()).results
+    away = [{**result, "everywhere": {"accuracy_all": 31.0}} for result in results]
+    table = results_table(away)
+    column = table.header.index("everywhere %")
+    assert [row[column] for row in table.texts()] == ["31.00 ± 0.00"] * 2
+
+
 def test_a_regression_has_no_table_of_nodes(tmp_path: Path) -> None:
     study = study_of(tmp_path, Made(metric="mse"))
     assert nodes_table(study.results).header == ["algorithm", "scenario"]

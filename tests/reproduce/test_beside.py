@@ -56,4 +56,5 @@ def test_columns_are_the_papers_where_it_has_some():
 
 def test_titles_and_decimals_follow_the_key():
     assert [title(k) for k in (KEY, "mse:a", "demographic_parity")] == ["minority %", "a MSE", "DP"]
+    assert title("note:lambda conv4") == "lambda conv4" and digits("note:entropy") == 2
     assert [digits(k) for k in (KEY, "fair_accuracy_of_means", "equalized_odds")] == [2, 2, 4]

@@ -15,11 +15,25 @@ import tomli_w
 
 from coterie import config as configuration
 from coterie.errors import InputError
+from coterie.links.ports import reserved_ports
+from coterie.peers import start
+from coterie.peers.launch import LAUNCH, Launch, Order, ordered
+from coterie.peers.stopping import Stop
 from coterie.tracking import mlflow_store
 from coterie.tracking.choose import tracker_of
-from tests.contract.command import ROOT, tiny
+from tests.contract.command import ROOT, tiny, write
+from tests.contract.company import listed, real
+from tests.contract.conftest import coterie, here
 from tests.tracking.postgres import needs_postgres, postgres
 
+__all__ = ["coterie", "here"]
+
+ALONE = {
+    "data__clusters": [{"name": "all", "nodes": 1}],
+    "algorithm": [{"name": "local"}],
+    "experiment__rounds": 2,
+    "tracking": {"mlflow": "sqlite", "experiment": "tracked"},
+}
 needs_mlflow = pytest.mark.skipif(
     find_spec("mlflow") is None, reason="no MLflow: pip install 'coterie[mlflow]'"
 )
@@ -94,6 +108,63 @@ def test_every_result_is_a_run_in_a_file(tmp_path):
 def test_every_result_is_a_run_in_a_real_postgresql(tmp_path):
     with postgres() as uri:
         check(tracked(tmp_path, uri), tmp_path)
+
+
+@needs_mlflow
+@pytest.mark.slow
+def test_a_peer_is_a_run_of_its_own_and_only_once(tmp_path):
+    with reserved_ports(1) as ports:
+        write(tmp_path / "one.toml", real(**ALONE, peers=listed(ports)))
+        for _ in range(2):
+            words = ("peer", "one.toml", "--id", 0, "--out", "out", "--device", "cpu")
+            python("-m", "coterie", *words, cwd=tmp_path)
+    (run,) = json.loads(python("-c", LOOK, f"sqlite:///{tmp_path / 'mlflow.db'}", cwd=tmp_path))
+    (result,) = json.loads((tmp_path / "out" / "summary.json").read_text())["results"]
+    assert run["name"] == "local · 1 · seed 1 · peer 0" and run["status"] == "FINISHED"
+    assert run["steps"] == [1, 2] and run["params"]["algorithm.name"] == "local"
+    assert run["metrics"]["accuracy"] == pytest.approx(result["accuracy_all"])
+    assert {"config.toml", "summary.json", "records.jsonl"} <= set(run["files"])
+
+
+class Noted:
+    """A tracker that only remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def log(self, folder: Path, who: str = "") -> int:
+        assert (folder / "summary.json").exists(), "it is told after the last round"
+        self.told.append((folder.name, who))
+        return 1
+
+
+def test_a_peer_tells_the_tracker_when_it_has_come_to_its_end(coterie, here, monkeypatch):
+    noted = Noted()
+    monkeypatch.setattr(start, "tracker_of", lambda config: noted)
+    with reserved_ports(1) as ports:
+        file = write(here / "one.toml", real(**ALONE, peers=listed(ports)))
+        assert coterie("peer", file, "--id", 0, "--out", "out", "--dry-run").code == 0
+        assert not noted.told
+        for _ in range(2):  # one that is done says so again: the first time may have failed
+            assert coterie("peer", file, "--id", 0, "--out", "out").code == 0
+    assert noted.told == [("out", "peer 0")] * 2
+
+
+def test_a_peer_that_cannot_track_refuses_before_it_opens_anything(coterie, here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    file = write(here / "one.toml", real(**ALONE, peers=listed([7000])))
+    outcome = coterie("peer", file, "--id", 0, "--out", "out")
+    assert outcome.code == 2 and "pip install 'coterie[mlflow]'" in outcome.err
+    assert "Traceback" not in outcome.err and not (here / "out").exists()
+
+
+def test_a_launch_is_tracked_as_one_run_and_its_peers_are_not(tmp_path):
+    table = real(tracking={"mlflow": "sqlite"})
+    config = ordered(Order(configuration.parse(table)))
+    with Stop() as stop:
+        Launch(config, tmp_path, "cpu", lambda standings: None, stop)._write(config, [1, 2, 3, 4])
+    assert "tracking" in tomllib.loads((tmp_path / "config.toml").read_text())
+    assert "tracking" not in tomllib.loads((tmp_path / LAUNCH).read_text())
 
 
 def test_without_mlflow_the_message_names_what_to_install_before_anything_runs(monkeypatch):

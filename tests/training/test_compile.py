@@ -69,9 +69,8 @@ def test_a_training_step_compiles_for_a_gpu(
 
 @pytest.mark.parametrize("optimizer", [SGD(), SGD(0.9, 0.1)])
 def test_steps_inside_the_weight_gradient_compile_for_a_gpu(
-    optimizer: SGD, script: ModuleType, monkeypatch: pytest.MonkeyPatch
+    optimizer: SGD, script: ModuleType
 ) -> None:
-    monkeypatch.setattr("coterie.training.network.STEP_INSIDE", True)
     network = script.make_network(digits(), (1, 7, 6), 3, Classification(), optimizer)
     names = [launch.name for launch in script.step(network)]
     assert names.count("convolution.weight_gradient") == 2 and "dense.weight_step" in names

@@ -2,6 +2,8 @@
 
 `loss(i, params, t)` is the loss of any model on node i's train samples, `clocks(i, t)` a standard
 exponential number for every peer: peer j with probability p_j arrives after clocks[j] / p_j.
+Where `replayed(i)` is given, node i uses these same uniform numbers in every round, as the FACADE
+thesis's code does by seeding its generator anew: each is laid on the cumulated probabilities.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ class DAC:
     growing: bool = True
     two_hop: bool = True
     train_last: bool = True
+    replayed: Callable | None = None
 
 
 def run(box: DAC, params, rounds):
@@ -60,7 +63,19 @@ def run(box: DAC, params, rounds):
 def sample(box, probabilities, clocks, i):
     """Peers without replacement by their probabilities: the first whose clocks ring."""
     others = [j for j in range(len(probabilities)) if j != i]
+    if box.replayed:
+        return [take(others, probabilities, u) for u in box.replayed(i)]
     return sorted(others, key=lambda j: clocks[j] / probabilities[j])[: box.degree]
+
+
+def take(others, probabilities, u):
+    """Remove the peer at which the cumulated probabilities of all that are left reach u."""
+    total, reached = sum(probabilities[j] for j in others), 0.0
+    for j in list(others):
+        reached += probabilities[j]
+        if reached >= u * total:
+            others.remove(j)
+            return j
 
 
 def propagate(i, sampled, scores, before, asked):
