@@ -229,7 +229,9 @@ def _number(value: float | None) -> float:
 
 
 def _sent(story: Story) -> int:
-    """What a node had sent after its last round; a final all-reduce is not training traffic."""
+    """What a node had sent in the end, or after the last round of which it told."""
+    if story.end and story.end["finished"]:  # with what it answered to those who were slower
+        return int(story.end["bytes"])
     rounds = [when for when in story.scores if when[1] == "round"]
     return int(story.scores[max(rounds)]["bytes"]) if rounds else 0
 

@@ -41,8 +41,9 @@ def choice(done: int, head: int) -> dict[str, Any]:
     return {"kind": "choice", "round": done, "choice": head}
 
 
-def end(done: int, finished: bool = True) -> dict[str, Any]:
-    return {"kind": "end", "round": done, "bytes": 7, "seconds": 2.0, "finished": finished}
+def end(done: int, finished: bool = True, late: int = 0) -> dict[str, Any]:
+    sent = 100 * done + late
+    return {"kind": "end", "round": done, "bytes": sent, "seconds": 2.0, "finished": finished}
 
 
 def folder(path: Path, *records: dict[str, Any], torn: str = "") -> Path:
@@ -112,10 +113,21 @@ def test_a_final_all_reduce_is_no_training_traffic(tmp_path):
     assert result["before_all_reduce"]["accuracy_all"] == 75
 
 
+def test_what_was_answered_to_slower_peers_after_the_last_round_counts(tmp_path):
+    diaries = [[member(n, "a"), score(2, 10), end(2, late=30 * n)] for n in (0, 1)]
+    (result,) = Collection(CONFIG, stories(tmp_path, *diaries)).results()
+    assert result["bytes_per_node"] == (200 + 230) / 2
+    stopped = [member(2, "a"), score(1, 10), end(1, finished=False, late=50)]
+    (result,) = Collection(CONFIG, stories(tmp_path / "stopped", stopped)).results()
+    assert result["bytes_per_node"] == 100
+
+
 def test_a_server_is_no_node_but_its_bytes_count(tmp_path):
-    found = stories(tmp_path, [member(-1, ""), end(2)], [member(0, "a"), score(2, 10), end(2)])
+    found = stories(
+        tmp_path, [member(-1, ""), end(2, late=7)], [member(0, "a"), score(2, 10), end(2)]
+    )
     (result,) = Collection(CONFIG, found).results()
-    assert result["nodes"] == 1 and result["server_bytes"] == 7
+    assert result["nodes"] == 1 and result["server_bytes"] == 207
 
 
 def test_a_last_line_that_was_cut_short_is_left_out(tmp_path):
