@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from coterie.algorithms.clustered import Choice, Chosen, average_each, choose, losses, shares, take
-from coterie.core import Cohort, Federated, Inbox, Listen, Nodes, Program, Send, algorithms
+from coterie.core import Federated, Inbox, Listen, Nodes, Program, Send, algorithms
 from coterie.errors import InputError
 
 
@@ -27,8 +27,6 @@ class IFCA(Federated):
     """IFCA (Ghosh et al., 2020): clients choose among k models by their loss and train that one."""
 
     models: int = 2  # k; best the number of clusters one expects
-    fraction: float = 1.0  # the share of the clients that take part in a round
-    clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
     samples: int = 0  # own train samples on which models are compared; 0: all
     weighted: bool = False  # clients count by their samples; False: all the same, as in the paper
     restart: float = 0.0  # draw all models anew while one of them wins less than this share
@@ -44,9 +42,6 @@ class IFCA(Federated):
                 f"restart asks for a share of {self.restart} for each of {self.models} models; "
                 f"use 0 to {1 / self.models:.2g}"
             )
-
-    def cohort(self) -> Cohort:
-        return Cohort(self.fraction, self.clients)
 
     def start_server(self, server: Nodes) -> IFCAState:
         kept = torch.full_like(server.ids, self.restart == 0, dtype=torch.bool)

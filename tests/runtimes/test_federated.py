@@ -34,12 +34,6 @@ class Clients:
 class Toy(Federated):
     """The server averages; a client remembers its last model and how often it took part."""
 
-    fraction: float = 1.0
-    clients: int = 0
-
-    def cohort(self) -> Cohort:
-        return Cohort(self.fraction, self.clients)
-
     def start(self, nodes: Nodes) -> Clients:
         return Clients(nodes.initial_params(), torch.zeros_like(nodes.ids))
 
@@ -60,9 +54,6 @@ class Toy(Federated):
 
     def deliver(self, server: State, state: Clients, nodes: Nodes) -> Clients:
         return replace(state, params=(state.params + nodes.of_server(server.params)) / 2)
-
-    def personal(self, state: Clients, nodes: Nodes) -> Tensor:
-        return state.params
 
 
 @dataclass(frozen=True)
