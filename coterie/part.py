@@ -288,10 +288,12 @@ class PartRun:
 
     def _results(self, done: int) -> list[Metrics]:
         """One entry of `summary.json` per replica."""
-        history = self.journal.read("choice")
-        return [self._result(number, done, history) for number in range(len(self.metrics))]
+        choices, tests = self.journal.read("choice"), self.journal.read("overall")
+        return [self._result(number, done, choices, tests) for number in range(len(self.metrics))]
 
-    def _result(self, number: int, done: int, history: list[Metrics]) -> Metrics:
+    def _result(
+        self, number: int, done: int, choices: list[Metrics], tests: list[Metrics]
+    ) -> Metrics:
         part, replica = self.part, self.part.replicas[number]
         sent = self.simulation.exchange.sent.reshape(-1, part.nodes.n)[number]
         metrics = self.metrics[number]
@@ -306,8 +308,8 @@ class PartRun:
             **metrics,
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
-            "rounds_to_target": self._reached(number),
-            **self._settlement(number, done, history),
+            "rounds_to_target": self._reached(number, tests),
+            **self._settlement(number, done, choices),
             "models": alive(self.simulation.lineage(), number),
             "restarts": len(abandoned),
             "abandoned": abandoned,
@@ -323,10 +325,9 @@ class PartRun:
             return None
         return float(self.simulation.exchange.server_sent[number])
 
-    def _reached(self, number: int) -> int | None:
+    def _reached(self, number: int, tests: list[Metrics]) -> int | None:
         """After how many rounds the accuracy was there that was asked for."""
         mine, target = self._where(self.part.replicas[number]), self.config.evaluate.target
-        tests = self.journal.read("overall") if target else []
         seen = ((r["round"], r["accuracy"]) for r in tests if mine.items() <= r.items())
         return rounds_to_target(target, seen)
 

@@ -6,6 +6,7 @@ Names are those of Algorithm 1: x, c at the server, c_i at client i, y_i after i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ class Scaffold(Federated):
 
     server_lr: float = 1.0  # eta_g, how far the server follows the mean update
     controls: bool = True  # False: they stay zero, which leaves FedAvg with equal weights
+    deploys_kept: ClassVar[bool] = False  # as large as models, and only rounds need them
 
     def __post_init__(self) -> None:
         if self.server_lr <= 0:

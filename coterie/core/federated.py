@@ -31,7 +31,7 @@ from __future__ import annotations
 import abc
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -130,6 +130,8 @@ class Federated(Algorithm):
 
     fraction: float = 1.0  # the share of the clients that take part in a round
     clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
+    # False: what clients keep is no part of what they deploy, so `deliver` is given none of it
+    deploys_kept: ClassVar[bool] = True
 
     def cohort(self) -> Cohort:
         """Who takes part in a round."""

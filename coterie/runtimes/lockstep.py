@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.algorithm import Program
-from coterie.core.messages import Fetch, Heard, Inbox, Message, deliver, outgoing, wanted
+from coterie.core.messages import Fetch, Heard, Inbox, Message, Wanted, deliver, outgoing, wanted
 from coterie.links import wire
 from coterie.links.memory import MemoryLink
 
@@ -27,9 +27,9 @@ class Exchange(abc.ABC):
     ) -> list[Inbox]:
         """The inboxes of the blocks whose nodes are `keys`."""
 
-    def count(self, keys: Tensor, message: Message, heard: Heard) -> None:
+    def count(self, keys: Tensor, message: Message, heard: Heard, edges: Wanted) -> None:
         """Count what reaches a block, each copy at its sender, and each question at its asker."""
-        source, row, _ = wanted(message, keys, self.n)
+        source, row, _ = edges
         if isinstance(message, Fetch):  # a peer that is asked twice answers once
             pairs = torch.unique(torch.stack([source, row]), dim=1)
             source, row = pairs[0].contiguous(), pairs[1].contiguous()
@@ -69,9 +69,13 @@ class DirectExchange(Exchange):
         self, t: int, step: int, keys: list[Tensor], messages: list[Message]
     ) -> list[Inbox]:
         heard = merge([outgoing(m, k) for m, k in zip(messages, keys, strict=True)])
-        for block, message in zip(keys, messages, strict=True):
-            self.count(block, message, heard)
-        return [deliver(m, k, heard, self.n) for m, k in zip(messages, keys, strict=True)]
+        return [self._answer(m, k, heard) for m, k in zip(messages, keys, strict=True)]
+
+    def _answer(self, message: Message, keys: Tensor, heard: Heard) -> Inbox:
+        """Count and deliver what a block hears."""
+        edges = wanted(message, keys, self.n)
+        self.count(keys, message, heard, edges)
+        return deliver(message, keys, heard, self.n, edges)
 
 
 class FrameExchange(Exchange):

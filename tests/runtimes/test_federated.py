@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -281,6 +281,19 @@ def test_large_states_lie_in_the_hosts_memory(monkeypatch: pytest.MonkeyPatch) -
     again = played(made(Toy(clients=3), nodes))
     assert again.kept[0].slots["params"].device.type == "cpu"
     assert torch.equal(models(again), expected)
+
+
+def test_what_is_no_part_of_a_deployed_model_is_not_fetched_for_it() -> None:
+    @dataclass(frozen=True)
+    class Aside(Toy):
+        deploys_kept: ClassVar[bool] = False
+
+        def deliver(self, server: State, state: Clients, nodes: Nodes) -> State:
+            assert not len(state.params)
+            return State(nodes.of_server(server.params))
+
+    simulation = played(made(Aside(clients=3), World(n=6).nodes()))
+    assert torch.equal(models(simulation), simulation.state.params.expand(6, -1))
 
 
 def test_rows_that_were_kept_and_rows_that_are_new_come_in_the_order_asked() -> None:
