@@ -325,7 +325,7 @@ class PartRun:
             return None
         return float(self.simulation.exchange.server_sent[number])
 
-    def _reached(self, number: int, tests: list[Metrics]) -> int | None:
+    def _reached(self, number: int, tests: list[Metrics]) -> float | None:
         """After how many rounds the accuracy was there that was asked for."""
         mine, target = self._where(self.part.replicas[number]), self.config.evaluate.target
         seen = ((r["round"], r["accuracy"]) for r in tests if mine.items() <= r.items())

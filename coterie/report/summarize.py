@@ -97,7 +97,7 @@ class Result(Metrics):
     metric: Literal["accuracy", "mse"]
     bytes_per_node: float | None = None
     server_bytes: float | None = None
-    rounds_to_target: int | None = None  # null: never, or none was set
+    rounds_to_target: float | None = None  # null: never, or none was set
     settled: bool | None = None
     first_settled_round: int | None = None
     adjusted_rand_index: float | None = None
