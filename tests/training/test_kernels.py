@@ -30,6 +30,7 @@ NAMES = [
     "engine-regresses-as-stacked",
     "steps-inside-the-weight-gradient",
     "steps-inside-for-a-part",
+    "corrections-and-springs",
     "different-rows-share-a-capture",
     "tf32-runs",
     "engine-agrees-with-stacked",
