@@ -17,14 +17,14 @@ from coterie.config import Config
 from coterie.core.algorithm import Algorithm
 from coterie.core.engine import Scores
 from coterie.core.federated import Federated
-from coterie.core.judging import Judge
+from coterie.core.judging import Judge, consensus_distance
 from coterie.core.nodes import Nodes
 from coterie.data.holdings import Replica
 from coterie.family import alive, family_records
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate, plain
-from coterie.metrics.records import overall, records
+from coterie.metrics.records import head_records, overall, records
 from coterie.metrics.target import rounds_to_target
 from coterie.personal import write_models
 from coterie.runtimes import checkpoint
@@ -219,13 +219,14 @@ class PartRun:
         """Test every node's personal model, record it, and keep the metrics."""
         self._write_choices()
         judge = Judge(self.part.nodes.population.engine)
-        scores = [nodes.test(models, judge) for nodes, models in self.simulation.personal()]
+        scores, apart = self._scores(judge)
         n = self.part.nodes.n
         sent = self.simulation.exchange.sent.numpy().reshape(-1, n)
         self.metrics = []
         for number, (loss, confusion) in enumerate(_by_replica(scores, n)):
             names = list(self.part.clusters[number])
             metrics = self._measure(number, loss, confusion, names)
+            metrics["consensus_distance"] = plain(apart[number])
             self.metrics.append(metrics)
             accuracies = np.full(n, np.nan) if confusion is None else per_node(confusion)
             where = self._when(number, done, phase)
@@ -234,6 +235,17 @@ class PartRun:
         if self.config.evaluate.heads:
             self._note_heads(done, phase)
         self.watch.accuracy(self._mean_by_cluster())
+
+    def _scores(self, judge: Judge) -> tuple[list[Scores], list[float | None]]:
+        """The tests of all personal models and, without a server, how far these are apart."""
+        scores, models = [], []
+        for nodes, rows in self.simulation.personal():
+            scores.append(nodes.test(rows, judge))
+            models += [] if isinstance(self.part.algorithm, Federated) else [rows]
+        if not models:
+            return scores, [None] * len(self.part.replicas)
+        whole = models[0] if len(models) == 1 else torch.cat(models)
+        return scores, [*consensus_distance(whole, self.part.nodes.n)]
 
     def _welcome(self, done: int, phase: str) -> None:
         """Test the models that newcomers would get, record it, and keep the metrics."""
@@ -274,7 +286,7 @@ class PartRun:
         for number in range(len(self.part.replicas)):
             where = self._when(number, done, phase)
             names = list(self.part.clusters[number])
-            self.journal.append(_head_records(where, rows[number * n : (number + 1) * n], names))
+            self.journal.append(head_records(where, rows[number * n : (number + 1) * n], names))
 
     def _mean_by_cluster(self) -> dict[str, float]:
         """The mean of the latest metrics over replicas."""
@@ -374,14 +386,3 @@ def _by_replica(
     counts = torch.cat(matrices).cpu().numpy() if matrices else None
     for number, loss in enumerate(losses):
         yield loss, None if counts is None else counts[number * n : (number + 1) * n]
-
-
-def _head_records(
-    where: dict[str, Any], losses: NDArray[np.float64], names: list[str]
-) -> Iterator[Metrics]:
-    """The train loss of every head `[nodes, k]`: mean and deviation over each cluster's nodes."""
-    for name in dict.fromkeys(names):
-        here = losses[np.array(names) == name]
-        for head, column in enumerate(here.T):
-            measured = {"loss": column.mean(), "std": column.std()}
-            yield plain({"kind": "head", **where, "cluster": name, "head": head, **measured})

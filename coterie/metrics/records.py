@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,17 @@ def overall(metrics: dict[str, Any], loss: NDArray[np.float64]) -> dict[str, Any
         "accuracy": metrics["accuracy_all"],
         "loss": plain(_mean(loss)),
     }
+
+
+def head_records(
+    where: dict[str, Any], losses: NDArray[np.float64], names: list[str]
+) -> Iterator[dict[str, Any]]:
+    """The train loss of every head `[nodes, k]`: mean and deviation over each cluster's nodes."""
+    for name in dict.fromkeys(names):
+        here = losses[np.array(names) == name]
+        for head, column in enumerate(here.T):
+            measured = {"loss": column.mean(), "std": column.std()}
+            yield plain({"kind": "head", **where, "cluster": name, "head": head, **measured})
 
 
 def _mean(values: NDArray[Any]) -> float:

@@ -21,6 +21,7 @@ PLAIN = (
     "worst_tenth",
     "accuracy_variance",
     "jain_index",
+    "consensus_distance",
     "worst_cluster_accuracy",
     "gap",
     *DISTANCES,
@@ -65,6 +66,7 @@ class Metrics(BaseModel):
     worst_tenth: float | None = None
     accuracy_variance: float | None = None
     jain_index: float | None = None
+    consensus_distance: float | None = None  # of the nodes' models from their mean; no server
     demographic_parity: float | None = None
     equalized_odds: float | None = None
     equalized_odds_tpr: float | None = None

@@ -43,6 +43,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "worst_tenth": NUMBER,
     "accuracy_variance": NUMBER,
     "jain_index": NUMBER,
+    "consensus_distance": NUMBER,
     "demographic_parity": (*NUMBER, type(None)),
     "equalized_odds": (*NUMBER, type(None)),
     "equalized_odds_tpr": (*NUMBER, type(None)),
