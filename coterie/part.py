@@ -18,13 +18,13 @@ from coterie.config import Config
 from coterie.core.algorithm import Algorithm
 from coterie.core.engine import Scores
 from coterie.core.federated import Federated
-from coterie.core.judging import Judge
+from coterie.core.judging import Judge, consensus_distance
 from coterie.core.nodes import Nodes
 from coterie.data.holdings import Replica
 from coterie.family import alive, family_records
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
-from coterie.metrics.evaluation import evaluate
+from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import head_records, overall, records
 from coterie.metrics.target import rounds_to_target
 from coterie.notes import Notes, latest
@@ -207,13 +207,14 @@ class PartRun:
         """Test every node's personal model, record it, and keep the metrics."""
         self._write_choices()
         judge = Judge(self.part.nodes.population.engine)
-        scores = [nodes.test(models, judge) for nodes, models in self.simulation.personal()]
+        scores, apart = self._scores(judge)
         n = self.part.nodes.n
         sent = self.simulation.exchange.sent.numpy().reshape(-1, n)
         self.metrics = []
         for number, (loss, confusion) in enumerate(_by_replica(scores, n)):
             names = list(self.part.clusters[number])
             metrics = self._measure(number, loss, confusion, names)
+            metrics["consensus_distance"] = plain(apart[number])
             self.metrics.append(metrics)
             accuracies = np.full(n, np.nan) if confusion is None else per_node(confusion)
             where = self._when(number, done, phase)
@@ -222,6 +223,17 @@ class PartRun:
         if self.config.evaluate.heads:
             self._note_heads(done, phase)
         self.watch.accuracy(self._mean_by_cluster())
+
+    def _scores(self, judge: Judge) -> tuple[list[Scores], list[float | None]]:
+        """The tests of all personal models and, without a server, how far these are apart."""
+        scores, models = [], []
+        for nodes, rows in self.simulation.personal():
+            scores.append(nodes.test(rows, judge))
+            models += [] if isinstance(self.part.algorithm, Federated) else [rows]
+        if not models:
+            return scores, [None] * len(self.part.replicas)
+        whole = models[0] if len(models) == 1 else torch.cat(models)
+        return scores, [*consensus_distance(whole, self.part.nodes.n)]
 
     def _welcome(self, done: int, phase: str) -> None:
         """Test the models that newcomers would get, record it, and keep the metrics."""
@@ -290,7 +302,7 @@ class PartRun:
 
     def _results(self, done: int) -> list[Metrics]:
         """One entry of `summary.json` per replica."""
-        history = {kind: self.journal.read(kind) for kind in ("choice", "note")}
+        history = {kind: self.journal.read(kind) for kind in ("choice", "note", "overall")}
         return [self._result(number, done, history) for number in range(len(self.metrics))]
 
     def _result(self, number: int, done: int, history: dict[str, list[Metrics]]) -> Metrics:
@@ -308,7 +320,7 @@ class PartRun:
             **metrics,
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
-            "rounds_to_target": self._reached(number),
+            "rounds_to_target": self._reached(number, history["overall"]),
             **self._settlement(number, done, history["choice"]),
             "models": alive(self.simulation.lineage(), number),
             "restarts": len(abandoned),
@@ -327,10 +339,9 @@ class PartRun:
             return None
         return float(self.simulation.exchange.server_sent[number])
 
-    def _reached(self, number: int) -> int | None:
+    def _reached(self, number: int, tests: list[Metrics]) -> float | None:
         """After how many rounds the accuracy was there that was asked for."""
         mine, target = self._where(self.part.replicas[number]), self.config.evaluate.target
-        tests = self.journal.read("overall") if target else []
         seen = ((r["round"], r["accuracy"]) for r in tests if mine.items() <= r.items())
         return rounds_to_target(target, seen)
 

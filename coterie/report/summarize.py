@@ -23,6 +23,7 @@ PLAIN = (
     "worst_tenth",
     "accuracy_variance",
     "jain_index",
+    "consensus_distance",
     "worst_cluster_accuracy",
     "gap",
     *DISTANCES,
@@ -78,6 +79,7 @@ class Metrics(BaseModel):
     worst_tenth: float | None = None
     accuracy_variance: float | None = None
     jain_index: float | None = None
+    consensus_distance: float | None = None  # of the nodes' models from their mean; no server
     demographic_parity: float | None = None
     equalized_odds: float | None = None
     equalized_odds_tpr: float | None = None
@@ -110,7 +112,7 @@ class Result(Metrics):
     metric: Literal["accuracy", "mse"]
     bytes_per_node: float | None = None
     server_bytes: float | None = None
-    rounds_to_target: int | None = None  # null: never, or none was set
+    rounds_to_target: float | None = None  # null: never, or none was set
     settled: bool | None = None
     first_settled_round: int | None = None
     adjusted_rand_index: float | None = None

@@ -110,10 +110,12 @@ def keys_of(made: Sequence[Row], clusters: Sequence[str] = ()) -> list[str]:
     there = cluster_names(results)
     names = [*(c for c in clusters if c in there), *(c for c in there if c not in clusters)]
     metric = results[0]["metric"] if results else "accuracy"
-    fair = ["demographic_parity", "equalized_odds", "fair_accuracy"]
+    fair = ["demographic_parity", "equalized_odds", "fair_accuracy"] if metric == "accuracy" else []
     timed = any(result.get("rounds_to_target") for result in results)
-    ends = [*(fair if metric == "accuracy" else []), *(["rounds_to_target"] if timed else [])]
-    return [*(f"{metric}:{name}" for name in names), f"{metric}_all", *ends]
+    ends = ["rounds_to_target"] if timed else []
+    if len(names) == 1:  # nobody to be unfair to
+        return [f"{metric}_all", *ends]
+    return [*(f"{metric}:{name}" for name in names), f"{metric}_all", *fair, *ends]
 
 
 NODES = ("worst_node", "worst_tenth", "best_node")
@@ -132,6 +134,7 @@ SHORT = {
     "cluster_mean": "mean %",
     "unseen_accuracy_all": "unseen %",
     "everywhere_accuracy_all": "everywhere %",
+    "consensus_distance": "apart",
     "mse_all": "all MSE",
     "loss_all": "loss",
     "rounds_to_target": "rounds",

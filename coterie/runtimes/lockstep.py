@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coterie.core.algorithm import Program
 from coterie.core.graphs import SERVER
-from coterie.core.messages import Fetch, Heard, Inbox, Message, deliver, outgoing, wanted
+from coterie.core.messages import Fetch, Heard, Inbox, Message, Wanted, deliver, outgoing, wanted
 from coterie.links import wire
 from coterie.links.letter_sizes import secure_sum_bytes
 from coterie.links.memory import MemoryLink
@@ -33,9 +33,9 @@ class Exchange(abc.ABC):
     ) -> list[Inbox]:
         """The inboxes of the blocks whose nodes are `keys`."""
 
-    def count(self, keys: Tensor, message: Message, heard: Heard) -> None:
+    def count(self, keys: Tensor, message: Message, heard: Heard, edges: Wanted) -> None:
         """Count what reaches a block, each copy at its sender, and each question at its asker."""
-        source, row, _ = wanted(message, keys, self.n)
+        source, row, _ = edges
         if isinstance(message, Fetch):  # a peer that is asked twice answers once
             pairs = torch.unique(torch.stack([source, row]), dim=1)
             source, row = pairs[0].contiguous(), pairs[1].contiguous()
@@ -49,10 +49,10 @@ class Exchange(abc.ABC):
             self._add(keys[row], wire.frame_size("ask", ()))
 
     def count_sealed(
-        self, place: tuple[int, int], keys: Tensor, message: Message, heard: Heard
+        self, place: tuple[int, int], keys: Tensor, heard: Heard, edges: Wanted
     ) -> None:
         """Count the letters of the secure sums that a block gets, as if nobody dropped out."""
-        source, row, _ = wanted(message, keys, self.n)
+        source, row, _ = edges
         there = torch.isin(source, heard.key)
         groups: dict[int, set[int]] = {}
         for one, peer in zip(keys[row[there]].tolist(), source[there].tolist(), strict=True):
@@ -101,12 +101,16 @@ class DirectExchange(Exchange):
         self, t: int, step: int, keys: list[Tensor], messages: list[Message]
     ) -> list[Inbox]:
         heard = merge([outgoing(m, k) for m, k in zip(messages, keys, strict=True)])
-        for block, message in zip(keys, messages, strict=True):
-            if message.sealed:
-                self.count_sealed((t, step), block, message, heard)
-            else:
-                self.count(block, message, heard)
-        return [deliver(m, k, heard, self.n) for m, k in zip(messages, keys, strict=True)]
+        return [self._answer((t, step), m, k, heard) for m, k in zip(messages, keys, strict=True)]
+
+    def _answer(self, when: tuple[int, int], message: Message, keys: Tensor, heard: Heard) -> Inbox:
+        """Count and deliver what a block hears."""
+        edges = wanted(message, keys, self.n)
+        if message.sealed:
+            self.count_sealed(when, keys, heard, edges)
+        else:
+            self.count(keys, message, heard, edges)
+        return deliver(message, keys, heard, self.n, edges)
 
 
 class FrameExchange(Exchange):
@@ -125,17 +129,16 @@ class FrameExchange(Exchange):
     ) -> list[Inbox]:
         offers = {int(k): outgoing(m, k) for m, k in zip(messages, keys, strict=True)}
         for key, message in zip(keys, messages, strict=True):
+            edges = wanted(message, key, self.n)
             if message.sealed:
-                self.count_sealed((t, step), key, message, merge(list(offers.values())))
-            for source in dict.fromkeys(wanted(message, key, self.n)[0].tolist()):
+                self.count_sealed((t, step), key, merge(list(offers.values())), edges)
+            for source in dict.fromkeys(edges[0].tolist()):
                 if isinstance(message, Fetch):
                     self._post(Frame(self.run, t, step, int(key), "ask", {}), source, message)
                 if source in offers and len(offers[source].key):
-                    kind, rows = (
-                        "offer" if isinstance(message, Fetch) else "send",
-                        offers[source].rows,
-                    )
-                    self._post(Frame(self.run, t, step, source, kind, rows), int(key), message)
+                    kind = "offer" if isinstance(message, Fetch) else "send"
+                    frame = Frame(self.run, t, step, source, kind, offers[source].rows)
+                    self._post(frame, int(key), message)
         return [self._inbox(m, k) for m, k in zip(messages, keys, strict=True)]
 
     def _post(self, frame: Frame, to: int, answer: Message) -> None:

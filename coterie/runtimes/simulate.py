@@ -200,7 +200,8 @@ class FederatedSimulation(Simulated):
         for kept in self.kept:
             for rows in self._pieces(kept.nodes):
                 nodes = kept.nodes[rows]
-                yield self.algorithm.deliver(self.state, kept.take(rows), nodes), nodes
+                mine = kept.take(rows if self.algorithm.deploys_kept else rows[:0])
+                yield self.algorithm.deliver(self.state, mine, nodes), nodes
 
     def _pieces(self, nodes: Nodes) -> Iterator[Tensor]:
         """Rows of a block whose models fit in memory together."""

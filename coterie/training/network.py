@@ -13,6 +13,7 @@ from coterie.training.chain import Convolution, Dense, Link
 from coterie.training.goals import Goal
 from coterie.training.kernels import activation, convolution, dense, samples, update
 from coterie.training.optimizers import SGD, Optimizer
+from coterie.training.task import Named
 
 PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 # SGD where the weight gradient is made, instead of in a pass of its own: less memory traffic
@@ -56,19 +57,21 @@ class ConvolutionLink:
         groups = rows * batch * self.stage.groups
         self.stats = (new(groups), new(groups)) if link.norm else None
 
-    def named(self) -> dict[str, Tensor]:
-        """Views of the packed weights under the module's names and in its shapes."""
-        layer, link = self.link.layer, self.link
-        views = {
-            f"{link.name}.weight": self.w[..., : self.real, : layer.out_channels].permute(
-                0, 4, 3, 1, 2
-            ),
-            f"{link.name}.bias": self.b[:, : layer.out_channels],
+    def packed(self) -> list[Tensor]:
+        """Weight and bias as the kernels store them, and those of the norm."""
+        norm = [part for part in (self.gamma, self.beta) if part is not None]
+        return [self.w, self.b, *norm]
+
+    def named(self, packed: list[Tensor]) -> dict[str, Tensor]:
+        """Views of packed tensors under the module's names and in its shapes."""
+        (w, b, *norm), link = packed, self.link
+        filters = link.layer.out_channels
+        names = (f"{link.norm_name}.weight", f"{link.norm_name}.bias")
+        return {
+            f"{link.name}.weight": w[..., : self.real, :filters].permute(0, 4, 3, 1, 2),
+            f"{link.name}.bias": b[:, :filters],
+            **dict(zip(names, norm, strict=False)),
         }
-        if self.gamma is not None and self.beta is not None:
-            views[f"{link.norm_name}.weight"] = self.gamma
-            views[f"{link.norm_name}.bias"] = self.beta
-        return views
 
     def forward(self) -> None:
         convolution.forward(self.inputs, self.w, self.b, self.y, self.shape, self.precision)
@@ -112,14 +115,11 @@ class ConvolutionLink:
                 self.inputs, self.dy, self.dw, self.db, self.shape, self.precision
             )
 
-    def gradients(self) -> list[tuple[Tensor, Tensor]]:
-        """Packed weights with partial gradients [parts, rows, ...]."""
-        pairs = [(self.w, self.dw), (self.b, self.db)]
-        if self.dnorm is not None and self.gamma is not None and self.beta is not None:
-            rows, batch = self.inputs.shape[:2]
-            for own, by_sample in zip((self.gamma, self.beta), self.dnorm, strict=True):
-                pairs.append((own, by_sample.view(rows, batch, -1).transpose(0, 1)))
-        return pairs
+    def gradients(self) -> list[Tensor]:
+        """Partial gradients [parts, rows, ...] of what is packed."""
+        rows, batch = self.inputs.shape[:2]
+        by_sample = [part.view(rows, batch, -1).transpose(0, 1) for part in self.dnorm or ()]
+        return [self.dw, self.db, *by_sample]
 
 
 class DenseLink:
@@ -134,16 +134,18 @@ class DenseLink:
         self.b = inputs.new_zeros(rows, 1, link.layer.out_features)
         self.out = inputs.new_zeros(rows, batch, link.layer.out_features)
 
-    def named(self) -> dict[str, Tensor]:
-        """Views of the packed weights under the module's names and in its shapes."""
-        name = self.link.name
-        weight = self.w.transpose(1, 2)
-        if (
-            self.image is not None
-        ):  # features of the module are (channel, pixel), ours (pixel, channel)
+    def packed(self) -> list[Tensor]:
+        """Weight and bias as the kernels store them."""
+        return [self.w, self.b]
+
+    def named(self, packed: list[Tensor]) -> dict[str, Tensor]:
+        """Views of packed tensors under the module's names and in its shapes."""
+        (w, b), name = packed, self.link.name
+        weight = w.transpose(1, 2)
+        if self.image:  # features of the module are (channel, pixel), ours (pixel, channel)
             real, pixels, channels = self.image
-            weight = self.w.view(len(self.w), pixels, channels, -1)[:, :, :real].permute(0, 3, 2, 1)
-        return {f"{name}.weight": weight, f"{name}.bias": self.b[:, 0]}
+            weight = w.view(len(w), pixels, channels, -1)[:, :, :real].permute(0, 3, 2, 1)
+        return {f"{name}.weight": weight, f"{name}.bias": b[:, 0]}
 
     def forward(self) -> None:
         dense.forward(self.inputs, self.w, self.b, self.out, self.link.relu, self.precision)
@@ -169,9 +171,9 @@ class DenseLink:
             torch.bmm(self.inputs.transpose(1, 2), dout, out=self.dw[0])
             torch.sum(dout, 1, keepdim=True, out=self.db[0])
 
-    def gradients(self) -> list[tuple[Tensor, Tensor]]:
-        """Packed weights with partial gradients [parts, rows, ...]."""
-        return [(self.w, self.dw), (self.b, self.db)]
+    def gradients(self) -> list[Tensor]:
+        """Partial gradients [parts, rows, ...] of what is packed."""
+        return [self.dw, self.db]
 
 
 class Network:
@@ -213,14 +215,13 @@ class Network:
         """Pack the flat rows into the links from the first one on."""
         flat = self.layout.unflatten(self.flat)
         for link in self.links[first:]:
-            for name, packed in link.named().items():
-                packed.copy_(flat[name].view(packed.shape))
+            _copy(flat, link.named(link.packed()))
 
     def store(self) -> None:
         """Unpack the links into the flat rows."""
         flat = self.layout.unflatten(self.flat)
         for link in self.links:
-            for name, packed in link.named().items():
+            for name, packed in link.named(link.packed()).items():
                 flat[name].view(packed.shape).copy_(packed)
 
     def forward(self, ids: Tensor | None = None) -> None:
@@ -252,21 +253,38 @@ class Network:
         for link in self.links[first:last]:
             link.forward()
 
-    def allow_training(self, part: set[str], optimizer: Optimizer) -> None:
-        """Make the buffers that only training needs; only links in `part` will change."""
-        self.optimizer = optimizer
-        self.changes = [any(name in part for name in link.named()) for link in self.links]
+    def allow_training(
+        self, part: set[str], optimizer: Optimizer, pulled: bool = False, spring: float = 0.0
+    ) -> None:
+        """Make the buffers that only training needs; only links in `part` will change.
+
+        Where `pulled`, `pull` [rows, P] is added to every gradient, and `spring` times the weights.
+        """
+        self.optimizer, self.spring = optimizer, spring
+        self.changes = [
+            any(name in part for name in link.named(link.packed())) for link in self.links
+        ]
         self.lowest = self.changes.index(True) if any(self.changes) else len(self.links)
         for link in self.links[self.lowest :]:
             link.allow_backward()
         self.doutputs = torch.zeros_like(self.outputs)
         self.dinputs = [torch.zeros_like(link.inputs) for link in self.links[self.lowest + 1 :]]
+        changing = [place for place, changes in enumerate(self.changes) if changes]
         self.memory = {
-            (number, place): optimizer.memory(own)
-            for number in range(self.lowest, len(self.links))
-            if self.changes[number]
-            for place, (own, _) in enumerate(self.links[number].gradients())
+            (place, slot): optimizer.memory(own)
+            for place in changing
+            for slot, own in enumerate(self.links[place].packed())
         }
+        some = changing if pulled else []
+        self.pull = torch.zeros_like(self.flat) if pulled else None
+        self.pulls = {p: [torch.zeros_like(own) for own in self.links[p].packed()] for p in some}
+
+    def load_pull(self) -> None:
+        """Pack what is added to every gradient."""
+        if self.pull is not None:
+            flat = self.layout.unflatten(self.pull)
+            for place, packed in self.pulls.items():
+                _copy(flat, self.links[place].named(packed))
 
     def step(self, ids: Tensor, lr: Tensor, number: Tensor) -> None:
         """One step of gradient descent of every row on its batch; rows at lr 0 stand still."""
@@ -286,7 +304,7 @@ class Network:
 
     def _inside(self, place: int) -> bool:
         """Whether weight and bias of a link take their step where the gradient is made."""
-        link, plain = self.links[place], isinstance(self.optimizer, SGD)
+        link, plain = self.links[place], isinstance(self.optimizer, SGD) and self.pull is None
         return STEP_INSIDE and plain and self.changes[place] and link.steps_inside()
 
     def _descent(self, place: int, lr: Tensor) -> update.Descent | None:
@@ -298,14 +316,19 @@ class Network:
 
     def _change(self, place: int, lr: Tensor, number: Tensor) -> None:
         done = 2 if self._inside(place) else 0  # weight and bias come first
-        for slot, (own, partial) in enumerate(self.links[place].gradients()):
-            if slot < done:
-                continue
+        packed, partials = self.links[place].packed(), self.links[place].gradients()
+        for slot in range(done, len(packed)):
+            own, partial = packed[slot], partials[slot]
+            pull = self.pulls[place][slot] if self.pulls else None
+            rate = lr.view(-1, *[1] * (own.ndim - 1))
             if isinstance(self.optimizer, SGD) and not self.optimizer.momentum:
-                update.descend(own, partial, lr, self.optimizer.weight_decay)
+                update.descend(own, partial, lr, self.optimizer.weight_decay + self.spring)
+                if pull is not None:
+                    own.addcmul_(pull, rate, value=-1)
             else:
-                rate = lr.view(-1, *[1] * (own.ndim - 1))
                 gradient = partial[0] if len(partial) == 1 else partial.sum(0)
+                if pull is not None:
+                    gradient = gradient + pull + self.spring * own
                 self.optimizer.step(own, gradient, self.memory[place, slot], number, rate)
 
     def forget(self) -> None:
@@ -313,6 +336,12 @@ class Network:
         for slots in self.memory.values():
             for slot in slots:
                 slot.zero_()
+
+
+def _copy(flat: Named, views: Named) -> None:
+    """Fill views of packed tensors with what the module has under their names."""
+    for name, packed in views.items():
+        packed.copy_(flat[name].view(packed.shape))
 
 
 def _tensors(values: list[Any]) -> list[Tensor]:

@@ -31,6 +31,7 @@ NAMES = [
     "engine-regresses-as-stacked",
     "steps-in-a-pass-of-their-own",
     "steps-apart-for-a-part",
+    "corrections-and-springs",
     "different-rows-share-a-capture",
     "tf32-runs",
     "engine-agrees-with-stacked",
