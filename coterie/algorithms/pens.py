@@ -71,7 +71,7 @@ class PENS(Algorithm):
 
     def best(self, t: int, inbox: Inbox, nodes: Nodes) -> Tensor:
         """The peers heard whose models have the lowest losses on the own data: bool [m, n]."""
-        losses = nodes[inbox.receiver].loss(
+        losses = nodes[inbox.hearers].loss(
             inbox["params"][inbox.sender], t, "scores", self.samples or None
         )
         every = torch.full(
