@@ -40,6 +40,7 @@ class Runtime(Section):
     patience: float = Field(default=600.0, ge=0)  # seconds to wait at the start for all peers
     window: int = Field(default=2, ge=1)  # rounds that a peer may be ahead of the slowest
     threshold: float = MAJORITY  # share of its members that a secure sum needs: a majority; 1: all
+    largest: int = Field(default=0, ge=0)  # MiB of a message; 0: 16 times what a node holds
     keys: str = ""  # folder of this peer's key and certificate
     listen: str = ""  # host:port, where it differs from the address in the list
     metrics: str = ""  # host:port of /metrics; a port alone: on this machine; empty: none
@@ -107,7 +108,7 @@ def check_ids(peers: list[PeerTable]) -> list[PeerTable]:
 OF_PEERS = {  # what only real peers need, left out of a written configuration unless it was set
     "data": ("own", "classes", "shape"),
     "runtime": (
-        *("deadline", "patience", "window", "threshold", "keys"),
+        *("deadline", "patience", "window", "threshold", "largest", "keys"),
         *("listen", "metrics", "store", "broker"),
     ),
 }

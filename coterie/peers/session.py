@@ -73,6 +73,7 @@ class Session:
             evaluate_every=every,
             checkpoint_every=runtime.checkpoint_every or every,
             folder=self.out / "checkpoints",
+            limits=self.member.limits,
         )
 
     async def live(self, leash: bool = False) -> int:

@@ -21,7 +21,7 @@ from coterie.links.quorum import MAJORITY
 from coterie.links.wire import Header, WireError
 from coterie.runtimes.logs import tell
 from coterie.runtimes.mailbox import SUPERSTEPS, Late, Mailbox
-from coterie.runtimes.packing import SHARING, asks, not_sealed, sources, targets
+from coterie.runtimes.packing import SHARING, asks, check_size, not_sealed, sources, targets
 from coterie.runtimes.roll import Place, Roll
 from coterie.runtimes.seals import Seals, letter_frame, letter_in
 
@@ -147,6 +147,7 @@ class Conversation:
         if message.sealed:
             self._say_sealed(message)
             return
+        check_size(frame, self.bounds.limits)
         known = set(self.roll.entries)
         heard = set(sources(message, self.nodes)) & known
         to = set(targets(message, self.nodes)) & known
