@@ -40,6 +40,7 @@ test-all: lint servers
 bench: setup
 	$(BIN)/python benchmarks/round_speed.py
 	$(BIN)/python benchmarks/thousand_nodes.py
+	$(BIN)/python benchmarks/many_clients.py
 	$(BIN)/python benchmarks/engine_choice.py
 	$(BIN)/python benchmarks/link_speed.py
 

@@ -16,6 +16,7 @@ import sys
 import torch
 import torch.nn.functional as F
 from check_layers import DEVICE, GEOMETRIES, LIMITS, Tally, check_layers, error, new
+from pfl_cifar10 import build as pfl
 from torch import Tensor, nn
 
 from coterie.core import LocalWork, Nodes, Population
@@ -163,6 +164,7 @@ SHAPE = Shape((3, 32, 32), 10)
 MODELS = {
     "lenet": (build_model({"name": "lenet"}, SHAPE), "classification", "sgd"),
     "cnn": (build_model({"name": "cnn"}, SHAPE), "classification", "sgd"),
+    "the network of pfl_cifar10": (lambda: pfl(SHAPE), "classification", "sgd"),
     "mlp": (build_model({"name": "mlp"}, SHAPE), "classification", "adam"),
     "a mirror": (mirror, "reconstruction", "sgd"),
     "autoencoder": (build_model({"name": "autoencoder"}, SHAPE), "reconstruction", "sgd"),
@@ -174,10 +176,12 @@ MODELS = {
 }
 
 
-def ten_steps(model: str, path: str, device: str, t: int = 0, rows: int = 4) -> Tensor:
+def ten_steps(
+    model: str, path: str, device: str, t: int = 0, rows: int = 4, pulled: bool = False
+) -> Tensor:
     """The change of 4 rows in round t, 10 steps in float32; earlier rounds are played before.
 
-    Other numbers of rows are some of 16, so that a GPU pads them.
+    Other numbers of rows are some of 16, so that a GPU pads them. Gradients may be `pulled`.
     """
     torch.manual_seed(0)
     build, objective, optimizer = MODELS[model]
@@ -205,9 +209,11 @@ def ten_steps(model: str, path: str, device: str, t: int = 0, rows: int = 4) -> 
     nodes = Nodes(population, torch.arange(count), owned, owned, owned, rates)
     nodes = nodes if rows == count else nodes[torch.arange(rows)]
     before = nodes.initial_params()
+    pull = before.flip(1) if pulled else None
+    spring = 0.1 if pulled else 0.0
     for earlier in range(t):  # makes and replays the graph, and must leave nothing behind
-        nodes.train(before, earlier)
-    return (nodes.train(before, t) - before).cpu()
+        nodes.train(before, earlier, correction=pull, proximal=spring)
+    return (nodes.train(before, t, correction=pull, proximal=spring) - before).cpu()
 
 
 def check_rest(report: Tally) -> None:
@@ -235,6 +241,10 @@ def check_paths(report: Tally) -> None:
             ten_steps("cnn", path, "cuda", rows=9), ten_steps("cnn", "loop", "cpu", rows=9).double()
         )
         report(f"10 steps of 9 rows that are padded: {path} against CPU", value, 1e-2)
+    cpu = ten_steps("lenet", "loop", "cpu", 1, pulled=True).double()
+    for path in ("stacked", "fused"):
+        value = error(ten_steps("lenet", path, "cuda", 1, pulled=True), cpu)
+        report(f"10 steps with a correction and a spring: {path} against CPU", value, 5e-2)
     network.STEP_INSIDE = False
     value = error(ten_steps("cnn", "fused", "cuda"), ten_steps("cnn", "loop", "cpu").double())
     report("10 steps of cnn, taken in a pass of their own", value, 1e-2)

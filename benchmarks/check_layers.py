@@ -59,9 +59,12 @@ def check_convolution(shape: convolution.Geometry, precision: str) -> dict[str, 
     parts = convolution.weight_parts(rows, batch, shape)
     dw, db = new(parts, *w.shape), new(parts, *b.shape)
     convolution.forward(x, w, b, y, shape, precision)
+    by_filter = w.permute(0, 4, 1, 2, 3).contiguous().permute(0, 2, 3, 4, 1)
+    scored = torch.full_like(y, torch.nan)
+    convolution.forward(x, by_filter, b, scored, shape, precision)
     convolution.input_gradient(dy, w, None, dx, shape, precision)
     convolution.weight_gradient(x, dy, (dw, db), shape, precision)
-    worst = {"forward": 0.0, "input": 0.0, "weight": 0.0, "bias": 0.0}
+    worst = dict.fromkeys(("forward", "scored", "input", "weight", "bias"), 0.0)
     for row in range(rows):
         image = x[row].double().permute(0, 3, 1, 2).requires_grad_()
         weight = w[row].double().permute(3, 2, 0, 1).requires_grad_()
@@ -74,6 +77,7 @@ def check_convolution(shape: convolution.Geometry, precision: str) -> dict[str, 
         )
         pairs = {
             "forward": (y[row], out.permute(0, 2, 3, 1)),
+            "scored": (scored[row], out.permute(0, 2, 3, 1)),
             "input": (dx[row], grads[0].permute(0, 2, 3, 1)),
             "weight": (dw.sum(0)[row], grads[1].permute(2, 3, 1, 0)),
             "bias": (db.sum(0)[row], grads[2]),

@@ -13,19 +13,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coterie.choices import Choices, Picks
 from coterie.config import Config
 from coterie.core.algorithm import Algorithm
 from coterie.core.engine import Scores
 from coterie.core.federated import Federated
-from coterie.core.judging import Judge
+from coterie.core.judging import Judge, consensus_distance
 from coterie.core.nodes import Nodes
 from coterie.data.holdings import Replica
 from coterie.family import alive, family_records
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
-from coterie.metrics.evaluation import evaluate
+from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import head_records, overall, records
 from coterie.metrics.target import rounds_to_target
+from coterie.notes import Notes, latest
 from coterie.personal import write_models
 from coterie.runtimes import checkpoint
 from coterie.runtimes.ahead import drawing_ahead
@@ -84,8 +86,9 @@ class PartRun:
         self.before: list[Metrics] | None = None  # before the final all-reduce
         self.unseen: list[Metrics | None] = [None] * len(part.replicas)  # of newcomers, latest
         self.everywhere: list[Metrics] | None = None  # on the test samples of all nodes, in the end
-        self.choices: list[NDArray[np.int64]] | None = None  # latest written, one per replica
-        self.pending: list[tuple[int, torch.Tensor]] = []  # choices not yet fetched from the device
+        self.notes = Notes([self._where(replica) for replica in part.replicas])
+        self.choices = Choices(self.notes.where)
+        self.picks = Picks(self.notes.where, part.clusters)
         self.seconds = 0.0
 
     def _file(self, suffix: str) -> Path:
@@ -133,17 +136,17 @@ class PartRun:
         self.journal.cut(note["records"])
         self.seconds = note["seconds"]
         self.metrics, self.unseen = note["metrics"], note.get("unseen", self.unseen)
-        chosen = self.simulation.chosen()
-        self.choices = None if chosen is None else self._by_replica(chosen)
+        self.choices.resume(self.simulation.chosen())
         return int(note["round"])
 
     def _round(self, t: int) -> None:
         started = time.perf_counter()
         self.simulation.round(t)
         done = t + 1
-        self._note_choices(done)
-        where = [self._where(replica) for replica in self.part.replicas]
-        self.journal.append(family_records(self.simulation.lineage(), done, where))
+        self.choices.keep(done, self.simulation.chosen())
+        self.picks.keep(done, self.simulation.picked())
+        self.notes.keep(done, self.simulation.notes())
+        self.journal.append(family_records(self.simulation.lineage(), done, self.notes.where))
         if done % self.config.evaluate.every == 0:
             self._evaluate(done, "round")
         self.seconds += time.perf_counter() - started
@@ -195,40 +198,23 @@ class PartRun:
             for replica, names in zip(self.part.replicas, self.part.clusters, strict=True)
         ]
 
-    def _by_replica(self, choice: torch.Tensor) -> list[NDArray[np.int64]]:
-        return list(choice.cpu().numpy().reshape(len(self.part.replicas), self.part.nodes.n))
-
-    def _note_choices(self, done: int) -> None:
-        """Keep the choices of a round; they are fetched together, so that a GPU need not wait."""
-        chosen = self.simulation.chosen()
-        if chosen is not None:
-            self.pending.append((done, chosen))
-
     def _write_choices(self) -> None:
-        """Write the choices of the replicas in which somebody changed its mind."""
-        for done, choice in self.pending:
-            chosen = self._by_replica(choice)
-            self.journal.append(
-                {"kind": "choice", **self._where(replica), "round": done, "choice": row.tolist()}
-                for number, (replica, row) in enumerate(
-                    zip(self.part.replicas, chosen, strict=True)
-                )
-                if self.choices is None or not np.array_equal(row, self.choices[number])
-            )
-            self.choices = chosen
-        self.pending = []
+        """Write what nodes chose, whom they picked, and what a server noted."""
+        for found in (self.choices, self.picks, self.notes):
+            self.journal.append(found.taken())
 
     def _evaluate(self, done: int, phase: str) -> None:
         """Test every node's personal model, record it, and keep the metrics."""
         self._write_choices()
         judge = Judge(self.part.nodes.population.engine)
-        scores = [nodes.test(models, judge) for nodes, models in self.simulation.personal()]
+        scores, apart = self._scores(judge)
         n = self.part.nodes.n
         sent = self.simulation.exchange.sent.numpy().reshape(-1, n)
         self.metrics = []
         for number, (loss, confusion) in enumerate(_by_replica(scores, n)):
             names = list(self.part.clusters[number])
             metrics = self._measure(number, loss, confusion, names)
+            metrics["consensus_distance"] = plain(apart[number])
             self.metrics.append(metrics)
             accuracies = np.full(n, np.nan) if confusion is None else per_node(confusion)
             where = self._when(number, done, phase)
@@ -237,6 +223,17 @@ class PartRun:
         if self.config.evaluate.heads:
             self._note_heads(done, phase)
         self.watch.accuracy(self._mean_by_cluster())
+
+    def _scores(self, judge: Judge) -> tuple[list[Scores], list[float | None]]:
+        """The tests of all personal models and, without a server, how far these are apart."""
+        scores, models = [], []
+        for nodes, rows in self.simulation.personal():
+            scores.append(nodes.test(rows, judge))
+            models += [] if isinstance(self.part.algorithm, Federated) else [rows]
+        if not models:
+            return scores, [None] * len(self.part.replicas)
+        whole = models[0] if len(models) == 1 else torch.cat(models)
+        return scores, [*consensus_distance(whole, self.part.nodes.n)]
 
     def _welcome(self, done: int, phase: str) -> None:
         """Test the models that newcomers would get, record it, and keep the metrics."""
@@ -305,10 +302,10 @@ class PartRun:
 
     def _results(self, done: int) -> list[Metrics]:
         """One entry of `summary.json` per replica."""
-        history = self.journal.read("choice")
+        history = {kind: self.journal.read(kind) for kind in ("choice", "note", "overall")}
         return [self._result(number, done, history) for number in range(len(self.metrics))]
 
-    def _result(self, number: int, done: int, history: list[Metrics]) -> Metrics:
+    def _result(self, number: int, done: int, history: dict[str, list[Metrics]]) -> Metrics:
         part, replica = self.part, self.part.replicas[number]
         sent = self.simulation.exchange.sent.reshape(-1, part.nodes.n)[number]
         metrics = self.metrics[number]
@@ -323,8 +320,8 @@ class PartRun:
             **metrics,
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
-            "rounds_to_target": self._reached(number),
-            **self._settlement(number, done, history),
+            "rounds_to_target": self._reached(number, history["overall"]),
+            **self._settlement(number, done, history["choice"]),
             "models": alive(self.simulation.lineage(), number),
             "restarts": len(abandoned),
             "abandoned": abandoned,
@@ -333,6 +330,7 @@ class PartRun:
             "before_all_reduce": None if self.before is None else self.before[number],
             "unseen": self.unseen[number],
             "everywhere": None if self.everywhere is None else self.everywhere[number],
+            "notes": latest(history["note"], self._where(replica)),
         }
 
     def _server_bytes(self, number: int) -> float | None:
@@ -341,10 +339,9 @@ class PartRun:
             return None
         return float(self.simulation.exchange.server_sent[number])
 
-    def _reached(self, number: int) -> int | None:
+    def _reached(self, number: int, tests: list[Metrics]) -> float | None:
         """After how many rounds the accuracy was there that was asked for."""
         mine, target = self._where(self.part.replicas[number]), self.config.evaluate.target
-        tests = self.journal.read("overall") if target else []
         seen = ((r["round"], r["accuracy"]) for r in tests if mine.items() <= r.items())
         return rounds_to_target(target, seen)
 
@@ -369,12 +366,12 @@ class PartRun:
 
 def make_simulation(config: Config, part: Part) -> Simulated:
     """The population of a part, ready to start."""
-    n = part.nodes.n
+    n, least = part.nodes.n, config.runtime.threshold
     if config.runtime.link != "memory":
-        exchange = DirectExchange(n, len(part.replicas))
-        return simulation_of(part.algorithm, [part.nodes], exchange)
+        whole = DirectExchange(n, len(part.replicas), least)
+        return simulation_of(part.algorithm, [part.nodes], whole)
     blocks = [part.nodes[row] for row in torch.arange(n).split(1)]
-    return simulation_of(part.algorithm, blocks, FrameExchange(n))
+    return simulation_of(part.algorithm, blocks, FrameExchange(n, threshold=least))
 
 
 def options_of(algorithm: Algorithm) -> int:

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from coterie.links.quorum import MAJORITY, unsafe
+
 
 class Section(BaseModel):
     """A table of the configuration in which unknown keys are errors."""
@@ -37,6 +39,8 @@ class Runtime(Section):
     deadline: float = Field(default=60.0, gt=0)  # seconds a superstep waits for others
     patience: float = Field(default=600.0, ge=0)  # seconds to wait at the start for all peers
     window: int = Field(default=2, ge=1)  # rounds that a peer may be ahead of the slowest
+    threshold: float = MAJORITY  # share of its members that a secure sum needs: a majority; 1: all
+    largest: int = Field(default=0, ge=0)  # MiB of a message; 0: 16 times what a node holds
     keys: str = ""  # folder of this peer's key and certificate
     listen: str = ""  # host:port, where it differs from the address in the list
     metrics: str = ""  # host:port of /metrics; a port alone: on this machine; empty: none
@@ -47,6 +51,13 @@ class Runtime(Section):
     @classmethod
     def _port(cls, value: object) -> object:
         return str(value) if type(value) is int else value
+
+    @field_validator("threshold")
+    @classmethod
+    def _safe(cls, value: float) -> float:
+        if not MAJORITY <= value <= 1:
+            raise ValueError(unsafe(value))
+        return value
 
 
 class Tracking(Section):
@@ -97,7 +108,7 @@ def check_ids(peers: list[PeerTable]) -> list[PeerTable]:
 OF_PEERS = {  # what only real peers need, left out of a written configuration unless it was set
     "data": ("own", "classes", "shape"),
     "runtime": (
-        *("deadline", "patience", "window", "keys"),
+        *("deadline", "patience", "window", "threshold", "largest", "keys"),
         *("listen", "metrics", "store", "broker"),
     ),
 }

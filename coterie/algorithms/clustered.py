@@ -24,15 +24,22 @@ class Chosen:
     models: Tensor  # [m, k, P]
 
 
-def losses(models: Tensor, nodes: Nodes, t: int, samples: int | None = None) -> Tensor:
-    """The loss of each of a node's models [m, k, P] on the same of its train samples: [m, k]."""
-    return nodes.head_losses(models[:, 0, :0], models, t, "models", samples)
+def losses(
+    models: Tensor, nodes: Nodes, t: int, samples: int | None = None, shared: int = 0
+) -> Tensor:
+    """The loss of each of a node's models [m, k, P] on the same of its train samples: [m, k].
+
+    The first `shared` columns are equal in all models of a node.
+    """
+    return nodes.head_losses(models[:, 0, :shared], models[..., shared:], t, "models", samples)
 
 
-def choose(models: Tensor, nodes: Nodes, t: int, samples: int | None = None) -> Tensor:
+def choose(
+    models: Tensor, nodes: Nodes, t: int, samples: int | None = None, shared: int = 0
+) -> Tensor:
     """The model with the lowest loss on the node's train data, ties at random: [m]."""
     words = nodes.draw("model ties", t, models.shape[1])
-    return pick_lowest(losses(models, nodes, t, samples), words)
+    return pick_lowest(losses(models, nodes, t, samples, shared), words)
 
 
 def take(models: Tensor, choice: Tensor) -> Tensor:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from coterie.algorithms.averages import average, offer, train_before
+from coterie.algorithms.keeping import better, deployed, none_yet
+from coterie.algorithms.picking import heard_by, nobody
 from coterie.core import Algorithm, Fetch, Inbox, Nodes, Program, Pull, algorithms, uniform
 from coterie.errors import InputError
 
@@ -23,6 +25,9 @@ class DACState:
     params: Tensor  # [m, P]
     scores: Tensor  # [m, n] similarity to every peer, measured or estimated; 0: unknown
     asked: Tensor  # [m, n] bool: whose model was measured
+    picked: Tensor  # [m, degree] the peers heard last; -1: nobody
+    best: Tensor  # [m, P], or [m, 0]: see `keep_best`
+    best_loss: Tensor  # [m]
 
 
 @algorithms.register("dac")
@@ -47,6 +52,7 @@ class DAC(Algorithm):
     by_samples: bool = True  # models count by their samples; False: all alike
     train_last: bool = True  # average, then train; False: train, then average
     redraw: bool = True  # False: the same random numbers every round, so that peers freeze
+    keep_best: bool = False  # deploy the model of the lowest validation loss; False: the last one
 
     def __post_init__(self) -> None:
         for name in ("tau", "samples"):
@@ -57,7 +63,9 @@ class DAC(Algorithm):
         Pull(self.degree).check(nodes.n)
         params = nodes.initial_params()
         scores = params.new_zeros(len(nodes), nodes.n)
-        return DACState(params, scores, torch.zeros_like(scores, dtype=torch.bool))
+        asked = torch.zeros_like(scores, dtype=torch.bool)
+        best = none_yet(params, nodes, self.keep_best)
+        return DACState(params, scores, asked, nobody(nodes, self.degree), *best)
 
     def round(self, t: int, state: DACState, nodes: Nodes) -> Program:
         params = train_before(state.params, t, nodes, self.train_last)
@@ -70,10 +78,12 @@ class DAC(Algorithm):
         )
         scores, asked = self.learn(state, inbox, similarity(losses), nodes)  # 3
         params = average(params, inbox, nodes, self.by_samples)  # 4
-        return DACState(nodes.train(params, t) if self.train_last else params, scores, asked)  # 5
+        params = nodes.train(params, t) if self.train_last else params  # 5
+        best = better(state.best, state.best_loss, params, nodes)
+        return DACState(params, scores, asked, heard_by(inbox, state.picked), *best)
 
     def personal(self, state: DACState, nodes: Nodes) -> Tensor:
-        return state.params
+        return deployed(state.params, state.best)
 
     def choose(self, t: int, scores: Tensor, nodes: Nodes) -> Tensor:
         """Peers [m, degree] drawn without replacement, with probabilities softmax(tau * scores)."""

@@ -7,18 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.core import (
-    Cohort,
-    Federated,
-    Listen,
-    Nodes,
-    Nothing,
-    Program,
-    Send,
-    State,
-    algorithms,
-    mean,
-)
+from coterie.core import Federated, Listen, Nodes, Nothing, Program, Send, State, algorithms, mean
 
 
 @algorithms.register("fedavg")
@@ -26,12 +15,7 @@ from coterie.core import (
 class FedAvg(Federated):
     """FedAvg (McMahan et al., 2017): average what some clients made of the server's model."""
 
-    fraction: float = 1.0  # C, the share of the clients that take part in a round
-    clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
     sealed: bool = False  # secure aggregation: the server learns the sum of updates, none of them
-
-    def cohort(self) -> Cohort:
-        return Cohort(self.fraction, self.clients)
 
     def start_server(self, server: Nodes) -> State:
         return State(server.initial_params())
@@ -48,12 +32,6 @@ class FedAvg(Federated):
         up = self.up(t, nodes)
         yield Send(rows, along=up, sender=inbox.hearers, sealed=self.sealed)
         return state
-
-    def deliver(self, server: State, state: Nothing, nodes: Nodes) -> State:
-        return State(nodes.of_server(server.params))
-
-    def personal(self, state: State, nodes: Nodes) -> Tensor:
-        return state.params
 
 
 def mean_update(

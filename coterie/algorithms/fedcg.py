@@ -6,18 +6,27 @@ does with the parts of it: average all, let the teacher follow the student, join
 
 from __future__ import annotations
 
-import math
-import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from coterie.algorithms.fedavg import by_samples, mean_update
+from coterie.algorithms.domains import (
+    Begin,
+    adjacency,
+    compared,
+    entropy,
+    first_adjacency,
+    moved_centers,
+    nearest,
+    places_of,
+    warn_of_collapse,
+)
+from coterie.algorithms.fedavg import by_samples
 from coterie.core import (
     Cohort,
     Federated,
-    Layout,
+    Inbox,
     Listen,
     Nodes,
     Nothing,
@@ -25,11 +34,26 @@ from coterie.core import (
     Send,
     State,
     algorithms,
+    mean,
 )
 from coterie.errors import InputError
 
-COLLAPSED = 0.05  # of the entropy that even domains have
-TINY = 1e-12  # added to distances: equal domains have none
+
+@dataclass(frozen=True)
+class ServerState:
+    """The model, how its domains fare and, where K-means tells them, the clients' centers."""
+
+    params: Tensor  # [replicas, P]
+    seen: Tensor  # [replicas, D] samples of each domain that were trained on in the last round
+    lately: Tensor  # [replicas, D] and since the teacher last followed
+    centers: Tensor  # [replicas, D, S] mean change of theta_a by the clients of each domain
+
+
+@dataclass(frozen=True)
+class ClientState:
+    """What a client remembers where K-means tells the domains."""
+
+    domain: Tensor  # [m]
 
 
 @algorithms.register("fedcg")
@@ -41,7 +65,8 @@ class FedCG(Federated):
     clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
     every: int = 20  # T, rounds after which the teacher becomes the student
     own: float = 0.5  # beta, how much a domain keeps of itself in the graph
-    graph: bool = True  # False: the adjacency stays the identity
+    begin: Begin = "eye"  # A until the teacher first follows; rand, uniform, hamming: by attribute
+    graph: bool = True  # then A is made of distances, every round; False: it stays as it began
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -52,63 +77,124 @@ class FedCG(Federated):
     def cohort(self) -> Cohort:
         return Cohort(self.fraction, self.clients)
 
-    def start_server(self, server: Nodes) -> State:
-        return State(server.initial_params())
+    def start_server(self, server: Nodes) -> ServerState:
+        params, places = server.initial_params(), places_of(server.layout)
+        count = places.domains
+        if places.assigned and self.cohort().size(server.n) < count:
+            raise InputError(
+                f"K-means needs a client a domain in a round, got {self.cohort().size(server.n)} "
+                f"clients and {count} domains; let more take part (clients, fraction)"
+            )
+        if count:
+            words = server.draw("adjacency", 0, count * count)
+            first = first_adjacency(self.begin, words, self.own)
+            server.layout.unflatten(params)["adjacency"].copy_(first)
+        nobody = params.new_zeros(len(params), count)
+        centers = params.new_zeros(len(params), count, places.compared)
+        return ServerState(params, nobody, nobody, centers)
 
-    def serve(self, t: int, state: State, server: Nodes) -> Program:
-        update = yield from mean_update(self, t, state.params, server)
-        return State(self.followed(t + 1, state.params + update, server.layout))
+    def start(self, nodes: Nodes) -> Nothing | ClientState:
+        places = places_of(nodes.layout)
+        if not places.assigned:
+            return Nothing()
+        return ClientState(nodes.draw("domain", 0, 1)[:, 0] % places.domains)  # by chance
 
-    def followed(self, done: int, params: Tensor, layout: Layout) -> Tensor:
-        """The model with the teacher and the adjacency of the next round."""
-        params = params.clone()
-        named = layout.unflatten(params)
-        if "adjacency" not in named:  # a model without domains: FedAvg
-            return params
-        if done % self.every == 0:
-            warn_of_collapse(named["usage"], done)
-            for name in named:
-                if name.startswith("teacher."):
-                    named[name].copy_(named["student." + name.removeprefix("teacher.")])
+    def serve(self, t: int, state: ServerState, server: Nodes) -> Program:
+        places, params = places_of(server.layout), state.params
+        centers = {"centers": state.centers} if places.assigned else {}
+        yield Send({"params": params, **centers}, along=self.down(t, server))
+        inbox = yield Listen(self.up(t, server), self.awaited(state, server))
+        nothing = torch.zeros_like(params)
+        params = params + mean(inbox, "update", otherwise=nothing, by="samples")
+        if not places.domains:  # a model without domains: FedAvg
+            return replace(state, params=params)
+        if places.assigned:
+            state = replace(state, centers=moved_centers(state.centers, inbox))
+        seen = inbox.sum("seen")
+        state = replace(state, params=params, seen=seen, lately=state.lately + seen)
+        return self.followed(t + 1, state, server)
+
+    def awaited(self, state: ServerState, server: Nodes) -> dict[str, Tensor]:
+        """What a client sends: its update, its domains and, for K-means, how it changed theta_a."""
+        places, params = places_of(server.layout), state.params
+        plain = {"update": params, "samples": params[:, 0]}
+        seen = {"seen": state.seen} if places.domains else {}
+        own = {"change": state.centers[:, 0], "domain": server.ids} if places.assigned else {}
+        return plain | seen | own
+
+    def followed(self, done: int, state: ServerState, server: Nodes) -> ServerState:
+        """The state with the teacher and the adjacency of the next round."""
+        params = state.params.clone()
+        named = server.layout.unflatten(params)
         if self.graph and done >= self.every:
-            rows = [value for name, value in named.items() if name.endswith(".domains")]
+            rows = [named[f"{layer}.domains"] for layer in places_of(server.layout).layers]
             named["adjacency"].copy_(adjacency(torch.cat(rows, dim=-1), self.own))
-        return params
+        if done % self.every:
+            return replace(state, params=params)
+        warn_of_collapse(state.lately, done)
+        for name in named:
+            if name.startswith("teacher."):
+                named[name].copy_(named["student." + name.removeprefix("teacher.")])
+        return replace(state, params=params, lately=torch.zeros_like(state.lately))
 
-    def round(self, t: int, state: Nothing, nodes: Nodes) -> Program:
-        inbox = yield Listen(self.down(t, nodes), expect={"params": nodes.no_params})
+    def round(self, t: int, state: Nothing | ClientState, nodes: Nodes) -> Program:
+        places, like = places_of(nodes.layout), nodes.no_params
+        center = like.new_empty(0, places.domains, places.compared)
+        expect = {"params": like} | ({"centers": center} if places.assigned else {})
+        inbox = yield Listen(self.down(t, nodes), expect)
         clients, start = nodes[inbox.hearers], inbox["params"][inbox.sender]
-        rows = by_samples(clients.train(start, t) - start, clients)
+        if isinstance(state, ClientState):
+            start = self.told(start, state.domain[inbox.receiver], nodes)
+        after = clients.train(start, t)
+        seen = self.counted(after, nodes)
+        rows = by_samples(after - start, clients) | seen
+        if isinstance(state, ClientState):
+            change = compared(after - start, places)
+            state = self.regrouped(state, change, inbox)
+            rows |= {"change": change, "domain": state.domain[inbox.receiver]}
         yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
         return state
 
-    def deliver(self, server: State, state: Nothing, nodes: Nodes) -> State:
+    def regrouped(self, state: ClientState, change: Tensor, inbox: Inbox) -> ClientState:
+        """The clients that heard are in the domain of the nearest center, from now on."""
+        before = state.domain[inbox.receiver]
+        domain = nearest(change, inbox["centers"][inbox.sender], before)
+        return ClientState(state.domain.index_copy(0, inbox.receiver, domain))
+
+    def told(self, start: Tensor, domain: Tensor, nodes: Nodes) -> Tensor:
+        """The models [m, P] in which all samples of a client are in its domain [m]."""
+        start = start.clone()
+        assigned = nodes.layout.unflatten(start)["assigned"]
+        assigned.copy_(domain[:, None] == torch.arange(assigned.shape[1], device=domain.device))
+        return start
+
+    def counted(self, after: Tensor, nodes: Nodes) -> dict[str, Tensor]:
+        """How many samples of each domain clients trained on; taken out of their models."""
+        if not places_of(nodes.layout).domains:
+            return {}
+        seen = nodes.layout.unflatten(after)["seen"]
+        counts = seen.clone()
+        seen.zero_()
+        return {"seen": counts}
+
+    def deliver(self, server: ServerState, state: Nothing | ClientState, nodes: Nodes) -> State:
         return State(nodes.of_server(server.params))
 
     def personal(self, state: State, nodes: Nodes) -> Tensor:
         return state.params
 
+    def adopt(self, state: ServerState, nodes: Nodes, newcomers: Nodes) -> Tensor:
+        """The server's model: its student weighs the domains of every image of theirs."""
+        return newcomers.of_server(state.params)
 
-def warn_of_collapse(usage: Tensor, done: int) -> None:
-    """Say so where hardly any samples are outside of one domain; usage: [replicas, D]."""
-    count = usage.shape[-1]
-    entropy = torch.special.entr(usage).sum(-1).min()
-    if count > 1 and float(entropy) < COLLAPSED * math.log(count):
-        warnings.warn(
-            f"FedCG: after round {done} one of {count} domains has {float(usage.max()):.1%} of the "
-            f"samples (entropy {float(entropy):.2f} of {math.log(count):.2f}); let the teacher "
-            "follow less often (every), or use fewer domains",
-            stacklevel=2,
-        )
-
-
-def adjacency(domains: Tensor, own: float) -> Tensor:
-    """A_ii = beta, A_ij in proportion to 1 / |V_i - V_j|: [..., D, q] -> [..., D, D]."""
-    count = domains.shape[-2]
-    apart = (domains[..., :, None, :] - domains[..., None, :, :]).norm(dim=-1)
-    eye = torch.eye(count, dtype=domains.dtype, device=domains.device)
-    if count == 1:
-        return eye.expand_as(apart)
-    near = (1 - eye) / (apart + TINY)
-    joined: Tensor = own * eye + (1 - own) * near / near.sum(-1, keepdim=True)
-    return joined
+    def notes(self, state: ServerState, server: Nodes) -> dict[str, Tensor]:
+        places, named = places_of(server.layout), server.layout.unflatten(state.params)
+        if not places.domains:
+            return {}
+        scales = {
+            layer.removeprefix("base."): named.get(f"{layer}.scale") for layer in places.layers
+        }
+        known = {
+            f"lambda {layer}": scale.clone() for layer, scale in scales.items() if scale is not None
+        }
+        return {"domains": state.seen, "entropy": entropy(state.seen)[:, None], **known}

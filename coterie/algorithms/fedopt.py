@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.algorithms.fedavg import by_samples, mean_update
-from coterie.core import Cohort, Federated, Listen, Nodes, Nothing, Program, Send, State, algorithms
+from coterie.core import Federated, Listen, Nodes, Nothing, Program, Send, algorithms
 from coterie.errors import InputError
 
 RULES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {  # (v, square of the update, beta2)
@@ -52,8 +52,6 @@ class FedOpt(Federated):
     """Adaptive federated optimization (Reddi et al., 2021), by the rule of your choice."""
 
     rule: Literal["adagrad", "adam", "yogi"] = "adam"  # how the size of updates is remembered
-    fraction: float = 1.0  # the share of the clients that take part in a round
-    clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
     lr: float = 0.01  # eta, the server's learning rate
     beta1: float = 0.9  # how long updates are remembered
     beta2: float = 0.99  # how long their sizes are remembered
@@ -65,9 +63,6 @@ class FedOpt(Federated):
             raise InputError("lr and tau must be above 0, initial at least 0")
         if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
             raise InputError("beta1 and beta2 must be at least 0 and below 1")
-
-    def cohort(self) -> Cohort:
-        return Cohort(self.fraction, self.clients)
 
     def start_server(self, server: Nodes) -> FedOptState:
         params = server.initial_params()
@@ -87,9 +82,3 @@ class FedOpt(Federated):
         rows = by_samples(clients.train(start, t) - start, clients)
         yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
         return state
-
-    def deliver(self, server: FedOptState, state: Nothing, nodes: Nodes) -> State:
-        return State(nodes.of_server(server.params))
-
-    def personal(self, state: State, nodes: Nodes) -> Tensor:
-        return state.params

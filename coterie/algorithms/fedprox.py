@@ -9,7 +9,6 @@ from torch import Tensor
 
 from coterie.algorithms.fedavg import by_samples, mean_update
 from coterie.core import (
-    Cohort,
     Federated,
     Listen,
     Nodes,
@@ -29,8 +28,6 @@ from coterie.errors import InputError
 class FedProx(Federated):
     """FedProx (Li et al., 2020): FedAvg whose clients are pulled towards the server's model."""
 
-    fraction: float = 1.0  # the share of the clients that take part in a round
-    clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
     mu: float = 0.01  # strength of the pull towards the server's model
     stragglers: float = 0.0  # probability that a client only does a part of its local work
     drop: bool = False  # leave stragglers out, as FedAvg would, instead of using what they did
@@ -40,9 +37,6 @@ class FedProx(Federated):
             raise InputError(f"mu must be at least 0, got {self.mu}")
         if not 0 <= self.stragglers <= 1:
             raise InputError(f"stragglers must be within 0 and 1, got {self.stragglers}")
-
-    def cohort(self) -> Cohort:
-        return Cohort(self.fraction, self.clients)
 
     def start_server(self, server: Nodes) -> State:
         return State(server.initial_params())
@@ -74,9 +68,3 @@ class FedProx(Federated):
         done = torch.where(late, part, whole)
         counted = "steps" if clients.population.work.epochs is None else "epochs"
         return clients.steps(**{counted: done}), late
-
-    def deliver(self, server: State, state: Nothing, nodes: Nodes) -> State:
-        return State(nodes.of_server(server.params))
-
-    def personal(self, state: State, nodes: Nodes) -> Tensor:
-        return state.params

@@ -7,17 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.core import (
-    Cohort,
-    Federated,
-    Listen,
-    Nodes,
-    Program,
-    Send,
-    State,
-    algorithms,
-    mean,
-)
+from coterie.core import Federated, Listen, Nodes, Program, Send, State, algorithms, mean
 from coterie.errors import InputError
 
 
@@ -40,8 +30,6 @@ class ClientState:
 class FedRep(Federated):
     """FedRep (Collins et al., 2021): clients share the core of their models and keep the heads."""
 
-    fraction: float = 1.0  # r, the share of the clients that take part in a round
-    clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
     head_epochs: float = 10.0  # passes over the own samples that train the head, the core frozen
     core_epochs: float = 1.0  # passes that train the core, the head frozen
     head_steps: int = 0  # local steps of the head instead of head_epochs, if any
@@ -51,9 +39,6 @@ class FedRep(Federated):
         for name in ("head_epochs", "core_epochs", "head_steps", "core_steps"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} must be at least 0, got {getattr(self, name)}")
-
-    def cohort(self) -> Cohort:
-        return Cohort(self.fraction, self.clients)
 
     def start_server(self, server: Nodes) -> ServerState:
         return ServerState(server.initial_params()[:, server.layout.core])
@@ -93,9 +78,6 @@ class FedRep(Federated):
 
     def deliver(self, server: ServerState, state: ClientState, nodes: Nodes) -> State:
         return State(torch.cat([nodes.of_server(server.core), state.head], dim=1))
-
-    def personal(self, state: State, nodes: Nodes) -> Tensor:
-        return state.params
 
 
 def work(steps: int, epochs: float) -> tuple[int | None, float | None]:

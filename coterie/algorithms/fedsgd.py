@@ -7,19 +7,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from coterie.algorithms.fedavg import by_samples, mean_update
-from coterie.core import Cohort, Federated, Listen, Nodes, Nothing, Program, Send, State, algorithms
+from coterie.core import Federated, Listen, Nodes, Nothing, Program, Send, State, algorithms
 
 
 @algorithms.register("fedsgd")
 @dataclass(frozen=True)
 class FedSGD(Federated):
     """FedSGD (McMahan et al., 2017): one step along the mean gradient over all clients' data."""
-
-    fraction: float = 1.0  # C, the share of the clients that take part in a round
-    clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
-
-    def cohort(self) -> Cohort:
-        return Cohort(self.fraction, self.clients)
 
     def start_server(self, server: Nodes) -> State:
         return State(server.initial_params())
@@ -35,12 +29,6 @@ class FedSGD(Federated):
         rows = by_samples(gradient, clients)
         yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
         return state
-
-    def deliver(self, server: State, state: Nothing, nodes: Nodes) -> State:
-        return State(nodes.of_server(server.params))
-
-    def personal(self, state: State, nodes: Nodes) -> Tensor:
-        return state.params
 
 
 def rate(nodes: Nodes, like: Tensor) -> Tensor:

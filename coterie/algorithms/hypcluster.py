@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from coterie.algorithms.clustered import Choice, Chosen, average_each, choose, losses, take
-from coterie.core import Cohort, Federated, Inbox, Listen, Nodes, Program, Send, algorithms
+from coterie.core import Federated, Inbox, Listen, Nodes, Program, Send, algorithms
 from coterie.core.draws import WORD
 from coterie.errors import InputError
 
@@ -26,16 +26,11 @@ class HypCluster(Federated):
     """HypCluster (Mansour et al., 2020): users choose among q models, weighted by their samples."""
 
     models: int = 2  # q; best the number of clusters one expects
-    fraction: float = 1.0  # the share of the clients that take part in a round
-    clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
     pretrain: bool = True  # the models start as those of q clients after their first local work
 
     def __post_init__(self) -> None:
         if self.models < 1:
             raise InputError(f"models must be at least 1, got {self.models}")
-
-    def cohort(self) -> Cohort:
-        return Cohort(self.fraction, self.clients)
 
     def start_server(self, server: Nodes) -> Hypotheses:
         streams = ["init" if self.pretrain else f"init/{j}" for j in range(self.models)]

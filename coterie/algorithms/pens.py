@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from coterie.algorithms.averages import train_before
+from coterie.algorithms.keeping import better, deployed, none_yet
+from coterie.algorithms.picking import heard_by, nobody
 from coterie.core import Algorithm, Fetch, Inbox, Nodes, Program, Pull, algorithms, mix
 from coterie.core.draws import WORD, shuffle
 from coterie.errors import InputError
@@ -22,6 +24,9 @@ class PENSState:
 
     params: Tensor  # [m, P]
     kept: Tensor  # [m, n]
+    picked: Tensor  # [m, degree] the peers averaged with last; -1: nobody
+    best: Tensor  # [m, P], or [m, 0]: see `keep_best`
+    best_loss: Tensor  # [m]
 
 
 @algorithms.register("pens")
@@ -33,6 +38,7 @@ class PENS(Algorithm):
     keep: int = 2  # of those, in the first phase, the best that are averaged with
     warmup: int = 20  # rounds of the first phase
     samples: int = 0  # own train samples on which models are compared; 0: all
+    keep_best: bool = False  # deploy the model of the lowest validation loss; False: the last one
 
     def __post_init__(self) -> None:
         for name in ("warmup", "samples"):
@@ -44,25 +50,28 @@ class PENS(Algorithm):
     def start(self, nodes: Nodes) -> PENSState:
         Pull(self.degree).check(nodes.n)
         kept = torch.zeros(len(nodes), nodes.n, dtype=torch.int64, device=nodes.device)
-        return PENSState(nodes.initial_params(), kept)
+        params = nodes.initial_params()
+        best = none_yet(params, nodes, self.keep_best)
+        return PENSState(params, kept, nobody(nodes, self.degree), *best)
 
     def round(self, t: int, state: PENSState, nodes: Nodes) -> Program:
         params = train_before(state.params, t, nodes, train_last=True)
         inbox = yield Fetch({"params": params}, self.choose(t, state.kept, nodes))  # 1, 4
-        kept, best = state.kept, None
+        kept, top = state.kept, None
         if t < self.warmup:
-            top = self.best(t, inbox, nodes)  # 2
-            kept = kept + top
-            best = top[inbox.receiver, inbox.source[inbox.sender]]
-        params = mix(params, inbox, "params", keep=best)  # 3
-        return PENSState(nodes.train(params, t), kept)
+            best = self.best(t, inbox, nodes)  # 2
+            kept = kept + best
+            top = best[inbox.receiver, inbox.source[inbox.sender]]
+        params = nodes.train(mix(params, inbox, "params", keep=top), t)  # 3
+        picked = heard_by(inbox, state.picked, keep=top)
+        return PENSState(params, kept, picked, *better(state.best, state.best_loss, params, nodes))
 
     def personal(self, state: PENSState, nodes: Nodes) -> Tensor:
-        return state.params
+        return deployed(state.params, state.best)
 
     def best(self, t: int, inbox: Inbox, nodes: Nodes) -> Tensor:
         """The peers heard whose models have the lowest losses on the own data: bool [m, n]."""
-        losses = nodes[inbox.receiver].loss(
+        losses = nodes[inbox.hearers].loss(
             inbox["params"][inbox.sender], t, "scores", self.samples or None
         )
         every = torch.full(

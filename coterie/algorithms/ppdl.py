@@ -13,6 +13,8 @@ from torch import Tensor
 from coterie.algorithms.averages import train_before
 from coterie.algorithms.bandit import Bandit, choose, learn, no_trials, roomy
 from coterie.algorithms.groups import Groups, check, groups_of
+from coterie.algorithms.keeping import better, need_validation, none_yet
+from coterie.algorithms.picking import nobody
 from coterie.core import GROWS, Algorithm, Fetch, Inbox, Nodes, Program, algorithms
 from coterie.core.nodes import accuracy_of
 from coterie.errors import InputError
@@ -25,7 +27,7 @@ class PPDLState:
     params: Tensor  # [m, P]
     best: Tensor  # [m, P] the model with the lowest validation loss so far
     best_loss: Tensor  # [m]
-    group: Tensor  # [m, M] the peers asked last; -1: nobody
+    picked: Tensor  # [m, M] the peers asked last; -1: nobody
     competitive: Tensor  # [m] groups from which they were drawn
     arm: Tensor = field(metadata=GROWS)
     pulls: Tensor = field(metadata=GROWS)
@@ -63,15 +65,11 @@ class PPDL(Algorithm):
 
     def start(self, nodes: Nodes) -> PPDLState:
         check(nodes.n - 1, self.smallest or self.group, self.group)
-        if len(nodes) and not int(nodes.valid_data.owned.sum()):
-            raise InputError(
-                "PPDL learns from validation samples, and there are none; raise data.holdout"
-            )
+        need_validation(nodes, "PPDL")
         params = nodes.initial_params()
         bandit = no_trials(len(nodes), self.group, nodes.device)
-        nobody = torch.full((len(nodes), self.group), -1, device=nodes.device)
-        loss = torch.full((len(nodes),), torch.inf, dtype=torch.float64, device=nodes.device)
-        return PPDLState(params, params, loss, nobody, nobody[:, 0] * 0, **vars(bandit))
+        picked, best = nobody(nodes, self.group), none_yet(params, nodes, keep=True)
+        return PPDLState(params, *best, picked, picked[:, 0] * 0, **vars(bandit))
 
     def round(self, t: int, state: PPDLState, nodes: Nodes) -> Program:
         groups, bandit = self.groups(nodes), state.bandit(t)
@@ -113,10 +111,3 @@ def mixed(params: Tensor, rows: dict[str, Tensor], inbox: Inbox) -> Tensor:
     total = rows["weight"] + inbox.sum("weight")
     mean = (rows["params"] + inbox.sum("params")) / total.clamp(min=1e-30)[:, None]
     return torch.where((inbox.count() > 0)[:, None] & (total > 0)[:, None], mean, params)
-
-
-def better(best: Tensor, loss: Tensor, params: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor]:
-    """The better of two models of each node by validation loss, and that loss."""
-    found = nodes.validate(params).loss.double().nan_to_num(nan=torch.inf)
-    wins = (found < loss) | loss.isinf()  # without validation samples the last one counts
-    return torch.where(wins[:, None], params, best), torch.where(wins, found, loss)

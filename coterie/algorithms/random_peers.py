@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from coterie.algorithms.averages import average, offer, train_before
-from coterie.core import Algorithm, GraphSpec, Nodes, Program, Pull, Send, State, algorithms
+from coterie.algorithms.keeping import better, deployed, none_yet
+from coterie.algorithms.picking import heard_by, nobody
+from coterie.core import Algorithm, GraphSpec, Nodes, Program, Pull, Send, algorithms
+
+
+@dataclass(frozen=True)
+class RandomState:
+    """A model a node, and whom it met."""
+
+    params: Tensor  # [m, P]
+    picked: Tensor  # [m, degree] the peers heard last; -1: nobody
+    best: Tensor  # [m, P], or [m, 0]: see `keep_best`
+    best_loss: Tensor  # [m]
 
 
 @algorithms.register("random")
@@ -18,20 +30,25 @@ class RandomPeers(Algorithm):
     degree: int = 4  # peers asked a round
     by_samples: bool = True  # models count by their samples; False: all alike
     train_last: bool = True  # average, then train; False: train, then average
+    keep_best: bool = False  # deploy the model of the lowest validation loss; False: the last one
 
-    def start(self, nodes: Nodes) -> State:
-        return State(nodes.initial_params())
+    def start(self, nodes: Nodes) -> RandomState:
+        params = nodes.initial_params()
+        best = none_yet(params, nodes, self.keep_best)
+        return RandomState(params, nobody(nodes, self.degree), *best)
 
-    def round(self, t: int, state: State, nodes: Nodes) -> Program:
+    def round(self, t: int, state: RandomState, nodes: Nodes) -> Program:
         params = train_before(state.params, t, nodes, self.train_last)
         inbox = yield Send(
             offer(params, nodes, self.by_samples), along=nodes.graph(self.graph_spec(), t)
         )
         params = average(params, inbox, nodes, self.by_samples)
-        return State(nodes.train(params, t) if self.train_last else params)
+        params = nodes.train(params, t) if self.train_last else params
+        best = better(state.best, state.best_loss, params, nodes)
+        return RandomState(params, heard_by(inbox, state.picked), *best)
 
-    def personal(self, state: State, nodes: Nodes) -> Tensor:
-        return state.params
+    def personal(self, state: RandomState, nodes: Nodes) -> Tensor:
+        return deployed(state.params, state.best)
 
     def graph_spec(self) -> GraphSpec:
         return Pull(self.degree)

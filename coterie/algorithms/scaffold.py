@@ -6,21 +6,12 @@ Names are those of Algorithm 1: x, c at the server, c_i at client i, y_i after i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from coterie.core import (
-    Cohort,
-    Federated,
-    Listen,
-    Nodes,
-    Program,
-    Send,
-    State,
-    algorithms,
-    mean,
-)
+from coterie.core import Federated, Listen, Nodes, Program, Send, algorithms, mean
 from coterie.errors import InputError
 
 
@@ -44,17 +35,13 @@ class ClientState:
 class Scaffold(Federated):
     """SCAFFOLD (Karimireddy et al., 2020): local steps are corrected by what others would do."""
 
-    fraction: float = 1.0  # the share of the clients that take part in a round
-    clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
     server_lr: float = 1.0  # eta_g, how far the server follows the mean update
     controls: bool = True  # False: they stay zero, which leaves FedAvg with equal weights
+    deploys_kept: ClassVar[bool] = False  # as large as models, and only rounds need them
 
     def __post_init__(self) -> None:
         if self.server_lr <= 0:
             raise InputError(f"server_lr must be above 0, got {self.server_lr}")
-
-    def cohort(self) -> Cohort:
-        return Cohort(self.fraction, self.clients)
 
     def start_server(self, server: Nodes) -> ServerState:
         params = server.initial_params()
@@ -89,9 +76,3 @@ class Scaffold(Federated):
         travelled = (clients.steps().clamp(min=1) * clients.lr).to(x)[:, None]  # K eta_l
         trained = clients.layout.trained().to(x.device)  # buffers have no gradient
         return torch.where(trained, own - c + (x - y) / travelled, 0)
-
-    def deliver(self, server: ServerState, state: ClientState, nodes: Nodes) -> State:
-        return State(nodes.of_server(server.params))
-
-    def personal(self, state: State, nodes: Nodes) -> Tensor:
-        return state.params

@@ -10,9 +10,6 @@ same number of times. Who takes part in round t follows from (seed, t), and only
     class Toy(Federated):
         '''Average what some clients trained.'''
 
-        def cohort(self):
-            return Cohort(fraction=0.1)
-
         def start_server(self, server):
             return State(server.initial_params())
 
@@ -27,12 +24,6 @@ same number of times. Who takes part in round t follows from (seed, t), and only
             params = clients.train(inbox["params"][inbox.sender], t)
             yield Send({"params": params}, along=self.up(t, nodes), sender=inbox.hearers)
             return state
-
-        def deliver(self, server, state, nodes):
-            return State(nodes.of_server(server.params))
-
-        def personal(self, state, nodes):
-            return state.params
 """
 
 from __future__ import annotations
@@ -40,14 +31,14 @@ from __future__ import annotations
 import abc
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from coterie.core.algorithm import Algorithm, Program
+from coterie.core.algorithm import Algorithm, Program, State
 from coterie.core.draws import draw_on_host
 from coterie.core.graphs import SERVER, Edges, Graph, GraphSpec
 from coterie.core.nodes import Nodes
@@ -128,16 +119,23 @@ class Up(GraphSpec):
         return self.cohort.changes()
 
 
+@dataclass(frozen=True, kw_only=True)
 class Federated(Algorithm):
     """An algorithm with a server; `round` is what the clients of a round do.
 
     The fields of the clients' state have one row a node. A node that has not taken part yet has no
-    state: it is made by `start` when it is first needed.
+    state: it is made by `start` when it is first needed. Unless an algorithm says otherwise clients
+    keep nothing, and deploy the server's `params`.
     """
 
-    @abc.abstractmethod
+    fraction: float = 1.0  # the share of the clients that take part in a round
+    clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
+    # False: what clients keep is no part of what they deploy, so `deliver` is given none of it
+    deploys_kept: ClassVar[bool] = True
+
     def cohort(self) -> Cohort:
         """Who takes part in a round."""
+        return Cohort(self.fraction, self.clients)
 
     @abc.abstractmethod
     def start_server(self, server: Nodes) -> Any:
@@ -147,18 +145,26 @@ class Federated(Algorithm):
     def serve(self, t: int, state: Any, server: Nodes) -> Program:
         """The server's side of a round: yields as often as `round`, returns its next state."""
 
-    @abc.abstractmethod
-    def deliver(self, server: Any, state: Any, nodes: Nodes) -> Any:
-        """The state with which nodes go to `personal`, now that they hold the server's state."""
-
     def start(self, nodes: Nodes) -> Any:
         """The clients' state before their first round."""
         return Nothing()
+
+    def deliver(self, server: Any, state: Any, nodes: Nodes) -> Any:
+        """The state with which nodes go to `personal`, now that they hold the server's state."""
+        return State(nodes.of_server(server.params))
+
+    def personal(self, state: Any, nodes: Nodes) -> Tensor:
+        params: Tensor = state.params
+        return params
 
     def adopt(self, state: Any, nodes: Nodes, newcomers: Nodes) -> Tensor | None:
         """What the server's `state` gives to clients that have never taken part."""
         delivered = self.deliver(state, self.start(newcomers), newcomers)
         return self.personal(delivered, newcomers)
+
+    def notes(self, state: Any, server: Nodes) -> dict[str, Tensor]:
+        """Numbers of the last round that belong in the records, by name: [replicas, k]."""
+        return {}
 
     def graph_spec(self) -> GraphSpec:
         """The way from the server to the clients of a round."""

@@ -1,4 +1,4 @@
-"""Testing many models: rows that are equal in model and samples are scored once."""
+"""Testing many models: rows that are equal are scored once; how far they are from their mean."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from torch import Tensor
 from coterie.core.engine import Engine, Scores
 from coterie.core.samples import Samples
 
+AT_ONCE = 64  # models whose distances are taken together: a copy of them is made
 REMEMBERED = 256 << 20  # bytes of models that one evaluation keeps in mind, at most 64 of them
 
 Mark = tuple[int, ...]
@@ -74,3 +75,13 @@ def distinct(params: Tensor, samples: Samples) -> tuple[Tensor, Tensor, Tensor]:
     if model is params and not torch.equal(params, params[first[which]]):
         return everyone, everyone, marks  # equal marks of different rows, or NaN
     return first, which, marks[first]
+
+
+def consensus_distance(models: Tensor, n: int) -> list[float]:
+    """The root of the mean squared distance of n nodes' models from their mean, by replica."""
+    found = []
+    for rows in models.split(n):  # [n, P]
+        mean = rows.mean(0)
+        squares = [(some - mean).square().sum(1) for some in rows.split(AT_ONCE)]
+        found.append(torch.cat(squares).double().mean().sqrt())
+    return torch.stack(found).tolist() if found else []

@@ -18,6 +18,7 @@ from coterie.core.graphs import SERVER, Graph
 from coterie.core.transfer import to_device
 
 Rows = Mapping[str, Tensor]
+Wanted = tuple[Tensor, Tensor, Tensor]  # of each edge: source key, row of the block, its number
 
 DENSE_DEGREE = 32  # above this many neighbors a matrix product beats gathering
 AT_ONCE = 1 << 28  # values gathered together; larger blocks go slot by slot
@@ -308,7 +309,7 @@ def outgoing(message: Message, keys: Tensor) -> Heard:
     return Heard(rows, keys[sender[order]])
 
 
-def wanted(message: Message, keys: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+def wanted(message: Message, keys: Tensor, n: int) -> Wanted:
     """The edges into a block: source key, row of the block, number of the edge in the graph.
 
     Sorted by (row, source); for a Fetch the third is the place of the question in `of`.
@@ -332,12 +333,14 @@ def wanted(message: Message, keys: Tensor, n: int) -> tuple[Tensor, Tensor, Tens
     return graph.source[inside], row[inside], torch.nonzero(inside).flatten()
 
 
-def deliver(message: Message, keys: Tensor, heard: Heard, n: int) -> Inbox:
-    """The inbox of a block, given all rows that could have reached it."""
+def deliver(
+    message: Message, keys: Tensor, heard: Heard, n: int, edges: Wanted | None = None
+) -> Inbox:
+    """The inbox of a block, given all rows that could have reached it, and what it `wanted`."""
     if not heard.rows:  # empty is legal: nobody, in the shapes that were expected
         shapes = message.expect if isinstance(message, Listen) else message.rows
         heard = Heard({name: rows[:0] for name, rows in shapes.items()}, heard.key)
-    source, row, number = wanted(message, keys, n)
+    source, row, number = edges or wanted(message, keys, n)
     first = torch.searchsorted(heard.key, source)
     count = torch.searchsorted(heard.key, source, right=True) - first
     edge = torch.arange(len(source))

@@ -175,7 +175,14 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def field_docs(build: Callable[..., Any]) -> dict[str, str]:
-    """The comment beside each field in a dataclass's source, on whichever of its lines it is."""
+    """The comment beside each field of a dataclass, its own and those it has from others."""
+    line = reversed(build.__mro__) if isinstance(build, type) else ()
+    classes = [base for base in line if "__dataclass_fields__" in vars(base)]
+    return {name: doc for base in classes for name, doc in _own_docs(base).items()}
+
+
+def _own_docs(build: type) -> dict[str, str]:
+    """The comment beside each field in a class's source, on whichever of its lines it is."""
     try:
         source = textwrap.dedent(inspect.getsource(build))
         (body,) = ast.parse(source).body

@@ -6,6 +6,7 @@ from coterie.data import digits as digits
 from coterie.data import edges as edges
 from coterie.data import femnist as femnist
 from coterie.data import flickr_mammals as flickr_mammals
+from coterie.data import held_out as held_out
 from coterie.data import imagenette as imagenette
 from coterie.data import images as images
 from coterie.data import mnist as mnist

@@ -36,6 +36,7 @@ class CelebA:
     attribute: str = "Smiling"  # what is told from a face
     min_samples: int = 5  # celebrities with fewer images are left out
     users: Literal["celebrity", "domain"] = "celebrity"  # domain: FedCG's 32, by five attributes
+    domains: bool = False  # a fourth channel holds each image's domain, for FedCG's oracle
     split: Literal["sample", "user"] = "sample"  # user: tests are on other celebrities
     test_fraction: float = 0.2  # of each celebrity's images, or of the celebrities
     seed: int = 0  # another seed, others held out
@@ -47,9 +48,19 @@ class CelebA:
         files = [(path, int(label)) for path, label in zip(faces.files, labels, strict=True)]
         owner = faces.celebrity if self.users == "celebrity" else faces.domain()
         pixels = read_images(files, self.place.require(), self.size, grey=False)
+        if self.domains:
+            pixels = replace(pixels, inputs=marked(pixels.inputs, faces.domain()))
         division = Division(self.split == "user", self.test_fraction, self.seed)
         parts = cut(replace(pixels, users=owner), division.tested(faces.celebrity))
-        return Dataset("celeba", *parts, 2, (0.0,) * 3, (1.0,) * 3, same_users(parts))
+        channels = pixels.inputs.shape[1]
+        plain = (0.0,) * channels, (1.0,) * channels
+        return Dataset("celeba", *parts, 2, *plain, same_users(parts))
+
+
+def marked(images: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """The images [N, C, H, W] with one more channel, all of whose pixels are a number [N]."""
+    channel = np.broadcast_to(numbers[:, None, None, None], (len(images), 1, *images.shape[2:]))
+    return np.concatenate([images, channel.astype(images.dtype)], axis=1)
 
 
 @dataclass(frozen=True)

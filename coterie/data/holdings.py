@@ -162,6 +162,8 @@ def _shares(samples: int, views: list[View], replica: Replica) -> np.ndarray:
 
 def _apart(rows: np.ndarray, seed: int, node: int, plan: Plan) -> list[np.ndarray]:
     """The samples that a node trains, validates and, where these are its own, is tested on."""
+    if not plan.holdout and not plan.own_test:  # of thousands of nodes: nothing to draw
+        return [rows, rows[:0], rows[:0]]
     shuffled = order(len(rows), seed, "holdout", node)
     held = int(plan.holdout * len(rows))
     tested = held + int(plan.own_test * len(rows))

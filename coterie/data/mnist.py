@@ -40,12 +40,18 @@ class FashionMnist:
         system=Path("/usr/share/datasets/fashion-mnist"),
         advice="on Debian: apt-get install dataset-fashion-mnist",
     )
+    mean: float = 0.2860  # of pixels in 0..1, taken away before training
+    std: float = 0.3530  # by which they are then divided
+
+    def __post_init__(self) -> None:
+        if not self.std > 0:
+            raise InputError(f"std must be above 0, got {self.std:g}")
 
     def load(self) -> Dataset:
         """The four IDX files, raw or gzipped."""
         folder = self.place.require()
         train, test = read_split(folder, "train"), read_split(folder, "t10k")
-        return Dataset("fashion-mnist", train, test, 10, (0.2860,), (0.3530,))
+        return Dataset("fashion-mnist", train, test, 10, (self.mean,), (self.std,))
 
 
 def read_split(folder: Path, stem: str) -> Split:

@@ -86,7 +86,8 @@ def require(spec: str | Mapping[str, Any]) -> None:
     place: Place | None = getattr(source, "place", None)
     if place:
         place.require()
-    for part in getattr(source, "of", ()):  # of a union
+    of: Any = getattr(source, "of", ())  # a data set that is made of others
+    for part in [of] if isinstance(of, str | Mapping) else of:
         require(part)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from coterie.errors import InputError
+from coterie.links.ending import end, within
 
 try:
     import aiomqtt
@@ -29,6 +30,7 @@ PASSWORD = "COTERIE_BROKER_PASSWORD"  # the environment variable that holds it
 _LOG = logging.getLogger(__name__)
 _QUIET = logging.getLogger("coterie.links.broker.client")  # the link itself says what happens
 _QUIET.setLevel(logging.CRITICAL + 1)
+_ENDING = 10.0  # seconds for the embedded one and its connections to end
 _REFUSED = {132, 133, 134, 135, 138, 140, 149}  # reasons that waiting does not change
 
 
@@ -212,11 +214,11 @@ async def _listen(broker: Any) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        await broker.shutdown()
-        while serving:
-            await asyncio.wait(serving, timeout=0.5)
-            for task in serving:
-                task.cancel()
+        ended = await within(_ENDING, broker.shutdown())
+        if serving:
+            await asyncio.wait(serving, timeout=0.5)  # of themselves
+        if not (await end(serving, _ENDING) and ended):
+            _LOG.warning("the embedded broker does not end, and is left behind")
 
 
 @contextlib.contextmanager

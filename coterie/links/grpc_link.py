@@ -9,6 +9,7 @@ from typing import Any
 
 from coterie.errors import InputError
 from coterie.links import grpc_setup as setup
+from coterie.links.ending import end, within
 from coterie.links.grpc_receiver import Receiver
 from coterie.links.grpc_sender import Sender
 from coterie.links.grpc_setup import Settings
@@ -78,10 +79,12 @@ class GrpcLink(Link):
         waits = [asyncio.create_task(s.outbox.drain()) for s in self._senders.values()]
         if waits:
             await asyncio.wait(waits, timeout=self.settings.grace)
-        await _end([*waits, *self._tasks])
+        await end([*waits, *self._tasks], ENDING)
         if self._server is not None and self._receiver is not None:
             # New calls are refused from here on, while those that run are ended one by one.
-            await asyncio.gather(self._server.stop(ENDING), self._receiver.close(ENDING))
+            ends = self._server.stop(ENDING), self._receiver.close(ENDING)
+            if not await within(2 * ENDING, *ends):
+                log.warning("peer %d leaves streams behind that do not end", self.me)
         self._server, self._receiver, self._tasks = None, None, []
 
     def unreachable(self) -> list[int]:
@@ -114,12 +117,6 @@ class GrpcLink(Link):
 
     def _protection(self) -> str:
         return "mutual TLS" if self.keys else "no keys: plain text, on this machine only"
-
-
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _check_secrecy(link: GrpcLink) -> None:

@@ -16,12 +16,18 @@ import msgpack
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-SMALLEST = 2  # the sum of one is a model
+from coterie.links.quorum import SMALLEST, quorum
+
 MEMBERS = 1 << 12  # of a group at most
 WORDS = 1 << 30  # of a vector at most
+Data = bytes | memoryview
 _CONTEXT = b"coterie secure aggregation 1\0"
 
 
@@ -47,7 +53,7 @@ class Session:
             raise SecureError("a group is a set of other peers, in order")
         if not SMALLEST <= len(self.group) <= MEMBERS:
             raise SecureError(f"a group has {SMALLEST} members or more, got {len(self.group)}")
-        if not max(SMALLEST, len(self.group) // 2 + 1) <= self.threshold <= len(self.group):
+        if not quorum(len(self.group)) <= self.threshold <= len(self.group):
             raise SecureError(f"threshold {self.threshold} is no majority of {len(self.group)}")
         if not self.parts or min(self.parts) < 1 or sum(self.parts) > WORDS:
             raise SecureError("a vector has parts of one word or more")
@@ -73,7 +79,7 @@ class Session:
         return packed(_fields(self))
 
     @classmethod
-    def unpack(cls, data: bytes) -> Session:
+    def unpack(cls, data: Data) -> Session:
         """The session in these bytes; SecureError where they are none."""
         run, when, step, who, group, least, parts, nonce = typed(
             unpacked(data), (bytes, int, int, int, list, int, list, bytes)
@@ -94,12 +100,14 @@ class Letter:
     kind: str
     session: bytes
     sender: int
-    body: bytes
+    body: Data
     signature: bytes
 
     def pack(self) -> bytes:
-        """The letter as bytes."""
-        return packed([self.kind, self.session, self.sender, self.body, self.signature])
+        """The letter as bytes: a list in msgpack, in which a long body is copied once."""
+        fields = (self.kind, self.session, self.sender)
+        head = b"\x95" + b"".join(map(packed, fields)) + _long(len(self.body))
+        return b"".join((head, self.body, packed(self.signature)))
 
     @classmethod
     def unpack(cls, data: bytes) -> Letter:
@@ -121,12 +129,12 @@ class Identity:
         self._key = load_pem_private_key(key, password=None)
         self._known = {peer: _public(pem) for peer, pem in certificates.items()}
 
-    def write(self, kind: str, session: bytes, body: bytes) -> Letter:
+    def write(self, kind: str, session: bytes, body: Data) -> Letter:
         """A letter signed by this peer."""
         letter = Letter(kind, session, self.me, body, b"")
         assert isinstance(self._key, ec.EllipticCurvePrivateKey)
         signature = self._key.sign(letter.signed, ec.ECDSA(SHA256()))
-        return Letter(kind, session, self.me, body, signature)
+        return Letter(kind, session, self.me, body, _flat(signature, self._key.curve))
 
     def read(self, data: bytes) -> Letter:
         """The letter in these bytes, its signature checked against the list of peers."""
@@ -135,10 +143,26 @@ class Identity:
         if public is None:
             raise SecureError(f"a letter of {letter.sender}, who is not in the list of peers")
         try:
-            public.verify(letter.signature, letter.signed, ec.ECDSA(SHA256()))
+            signature = _nested(letter.signature, public.curve)
+            public.verify(signature, letter.signed, ec.ECDSA(SHA256()))
         except InvalidSignature:
             raise SecureError(f"a letter that peer {letter.sender} did not sign") from None
         return letter
+
+
+def _flat(signature: bytes, curve: ec.EllipticCurve) -> bytes:
+    """The two numbers of a signature side by side: always equally long, unlike DER."""
+    size = -(-curve.key_size // 8)
+    return b"".join(number.to_bytes(size, "big") for number in decode_dss_signature(signature))
+
+
+def _nested(signature: bytes, curve: ec.EllipticCurve) -> bytes:
+    """The same as DER; InvalidSignature where it has another length."""
+    size = -(-curve.key_size // 8)
+    if len(signature) != 2 * size:
+        raise InvalidSignature
+    first, second = signature[:size], signature[size:]
+    return encode_dss_signature(int.from_bytes(first, "big"), int.from_bytes(second, "big"))
 
 
 def _public(pem: bytes) -> ec.EllipticCurvePublicKey:
@@ -154,7 +178,16 @@ def packed(value: Any) -> bytes:
     return data
 
 
-def unpacked(data: bytes) -> Any:
+def _long(size: int) -> bytes:
+    """How msgpack begins so many bytes."""
+    if size < 1 << 8:
+        return b"\xc4" + size.to_bytes(1, "big")
+    if size < 1 << 16:
+        return b"\xc5" + size.to_bytes(2, "big")
+    return b"\xc6" + size.to_bytes(4, "big")
+
+
+def unpacked(data: Data) -> Any:
     """Plain values out of bytes that anybody may have written."""
     try:
         return msgpack.unpackb(data, max_map_len=0)

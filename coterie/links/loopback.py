@@ -7,6 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from coterie.links.ending import end
 from coterie.links.link import Link, Receive, Traffic
 
 CLOSING = 10.0  # seconds that a closing link waits for others to hear it
@@ -111,9 +112,7 @@ class LoopbackLink(Link):
                     await self._drain(way)
         if self.hub.open.get(self.peer) is self:
             del self.hub.open[self.peer]
-        for pump in self.pumps.values():
-            pump.cancel()
-        await asyncio.gather(*self.pumps.values(), return_exceptions=True)
+        await end(self.pumps.values(), CLOSING)
         self.hub.wake()
 
     async def _drain(self, way: Way) -> None:

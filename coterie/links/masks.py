@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint32]
 
 KEY = 32  # bytes of every key and seed
-AT_ONCE = 1 << 18  # words of a stream that are in memory together
+AT_ONCE = 1 << 16  # words of a stream that are in memory together; they fit in a cache
 _ONCE = bytes(12)  # the nonce of a key that is used once
 
 
@@ -58,13 +58,14 @@ def add_stream(words: Words, key: bytes, sign: int) -> None:
     """Add the stream of a key to words, or take it away, modulo 2^32, in place."""
     stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
     zeros = memoryview(bytes(4 * min(AT_ONCE, len(words))))
+    mask = np.empty(len(zeros) // 4, dtype="<u4")  # one piece of the stream after the other
     for start in range(0, len(words), AT_ONCE):
         piece = words[start : start + AT_ONCE]
-        mask = np.frombuffer(stream.update(zeros[: 4 * len(piece)]), dtype="<u4")
+        stream.update_into(zeros[: 4 * len(piece)], mask.view(np.uint8).data)
         if sign > 0:
-            piece += mask
+            piece += mask[: len(piece)]
         else:
-            piece -= mask
+            piece -= mask[: len(piece)]
 
 
 def lock(key: bytes, text: bytes, about: bytes) -> bytes:

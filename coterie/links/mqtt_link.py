@@ -21,6 +21,7 @@ from typing import Any
 
 from coterie.errors import InputError
 from coterie.links.broker import Bounds, Broker, refusal
+from coterie.links.ending import end
 from coterie.links.lane import Intake, Lane, Outbox, Parcel
 from coterie.links.link import Link, Receive, Traffic
 from coterie.links.notes import Identity, Note, NoteError, Route, Seal, decode, encode, plain
@@ -160,10 +161,8 @@ class MqttLink(Link):
         self._tasks.append(asyncio.create_task(work, name=f"mqtt {self._me}: {name}"))
 
     async def _stop(self) -> None:
-        while alive := [task for task in self._tasks if not task.done()]:
-            for task in alive:
-                task.cancel()  # again and again: see _publish
-            await asyncio.wait(alive, timeout=0.5)
+        if not await end(self._tasks, self.settings.close):
+            _LOG.warning("a connection to the broker does not end, and is left behind")
         self._tasks.clear()
         if self._store is not None:
             await self._store.close()

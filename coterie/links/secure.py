@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from coterie.core.fixed_point import CLIP, exponents, scale_of
 from coterie.links import masks, shamir
 from coterie.links.letters import (
-    SMALLEST,
+    Data,
     Identity,
     Letter,
     SecureError,
@@ -37,10 +37,12 @@ from coterie.links.letters import (
     whole,
 )
 from coterie.links.masks import MaskError, Words
+from coterie.links.quorum import SMALLEST
 
 Numbers = NDArray[np.float64]
 SEED, KEY = 0, 1  # the two kinds of shares; nobody ever gets both of one member
 LARGEST = 1024  # exponent of a clip
+AT_ONCE = 1 << 15  # numbers that are rounded together
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class PublicKeys:
         return packed([self.mask, self.share, list(self.exponents)])
 
     @classmethod
-    def unpack(cls, data: bytes, session: Session) -> PublicKeys:
+    def unpack(cls, data: Data, session: Session) -> PublicKeys:
         """The keys in these bytes; SecureError where they are none."""
         mask, share, clip = typed(unpacked(data), (bytes, bytes, list))
         found = cls(mask, share, whole(clip))
@@ -187,7 +189,7 @@ class Member:
         for peer in self._held:
             if peer != self.me:
                 mask_pair(words, self.me, peer, self._mask_key, self.keys, self.session)
-        return self._write("masked", words.astype("<u4", copy=False).tobytes())
+        return self._write("masked", words.astype("<u4", copy=False).view(np.uint8).data)
 
     def _take_share(self, letter: Letter) -> None:
         receiver, digest, locked = typed(unpacked(letter.body), (int, bytes, bytes))
@@ -231,7 +233,7 @@ class Member:
         kind = SEED if peer in self._alive else KEY
         return kind, self._held[peer][kind]
 
-    def _write(self, kind: str, body: bytes) -> Letter:
+    def _write(self, kind: str, body: Data) -> Letter:
         return self.identity.write(kind, self.session.id, body)
 
 
@@ -286,12 +288,21 @@ def scales(keys: Mapping[int, PublicKeys], session: Session) -> list[float]:
 
 
 def encoded(parts: Sequence[Numbers], keys: Mapping[int, PublicKeys], session: Session) -> Words:
-    """A vector in fixed point: uint32 [words]."""
-    made = [  # as `fixed_point.encode`: the cast to 32 bits is the remainder
-        np.rint(part * scale).astype(np.int64).astype(np.uint32)
-        for part, scale in zip(parts, scales(keys, session), strict=True)
-    ]
-    return np.concatenate(made)
+    """A vector in fixed point: uint32 [words], as `fixed_point.encode` makes it."""
+    words = np.empty(session.words, dtype=np.int32)  # no number needs more bits: see `scale_of`
+    ends = np.cumsum(session.parts)[:-1]
+    for part, scale, out in zip(parts, scales(keys, session), np.split(words, ends), strict=True):
+        _encode(part, scale, out)
+    return words.view(np.uint32)
+
+
+def _encode(part: Numbers, scale: float, out: NDArray[np.int32]) -> None:
+    """The nearest whole numbers, piece by piece: the way between does not leave the cache."""
+    way = np.empty(min(AT_ONCE, len(part)))
+    for start in range(0, len(part), AT_ONCE):
+        piece = part[start : start + AT_ONCE]
+        scaled = np.multiply(piece, scale, out=way[: len(piece)])
+        out[start : start + AT_ONCE] = np.rint(scaled, out=scaled)
 
 
 def seed_stream(seed: bytes, session: Session) -> bytes:

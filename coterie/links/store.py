@@ -24,6 +24,7 @@ from coterie.errors import InputError
 
 _LOG = logging.getLogger(__name__)
 _PAUSES = (0.1, 0.3, 1.0, 3.0)  # seconds between attempts: some stores show new objects late
+_CLOSING = 15.0  # seconds for removing what is left in the end
 _T = TypeVar("_T")
 
 
@@ -92,9 +93,11 @@ class Store:
             await self._discard(url)
 
     async def close(self) -> None:
-        """Remove all own objects."""
-        for url in list(self._used):
-            await self._discard(url)
+        """Remove all own objects, as far as the store answers; the next life removes the rest."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSING):
+                for url in list(self._used):
+                    await self._discard(url)
         self._used.clear()
         if _is_local(self._system):
             with contextlib.suppress(StoreError):  # something else may lie there

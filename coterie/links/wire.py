@@ -69,18 +69,9 @@ class Limits:
         return _PRELUDE.size + self.header + self.body
 
     @classmethod
-    def for_schema(cls, *schemas: Schema) -> Limits:
-        """What frames of these schemas need, and control frames; rows must be numbers here."""
-        tensors = [entry for schema in schemas for entry in schema]
-        words = max((_words(schema) for schema in schemas), default=0)
-        values = max((sum(map(_bytes, schema)) for schema in schemas), default=0)
-        header = max(4 << 10, words)
-        return cls(
-            header=header,
-            body=max(64 << 10, header + values + _VALUES.size),
-            tensors=max([8, *map(len, schemas)]),
-            tensor=max([64 << 10, *map(_bytes, tensors)]),
-        )
+    def up_to(cls, values: int) -> Limits:
+        """Of frames that hold so many bytes of values, in whatever shapes."""
+        return cls(body=_VALUES.size + cls.header + values, tensor=values)
 
 
 @dataclass(frozen=True)
@@ -190,11 +181,6 @@ def _fits(shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
 
 def _bytes(entry: tuple[str, str, tuple[int, ...]]) -> int:
     return math.prod(entry[2]) * _DTYPES[entry[1]].itemsize  # of Python numbers: no overflow
-
-
-def _words(schema: Schema) -> int:
-    """Bytes that describe a schema at most, in the header as in the body."""
-    return 256 + sum(256 + 6 * len(name.encode()) for name, _, _ in schema)
 
 
 def _cut(data: bytes, limits: Limits) -> tuple[bytes, memoryview]:

@@ -21,6 +21,7 @@ KEYS = (  # always all of them; what was not measured is null
     "worst_tenth",
     "accuracy_variance",
     "jain_index",
+    "consensus_distance",
     "fair_accuracy",
     "demographic_parity",
     "equalized_odds",

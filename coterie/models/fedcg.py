@@ -2,25 +2,29 @@
 
 A small classifier says to which of D domains a sample belongs. While it trains, the sample goes
 through the branch that the teacher names, and the student learns to name it too; when it is
-judged, the branches count as much as the student believes in them.
+judged, the branches count as much as the student believes in them. Two others may take the
+teacher's place: K-means of the clients' models, or somebody who knows (`by`).
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from fnmatch import fnmatchcase
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from coterie.errors import InputError, unknown
+from coterie.models.branches import Branches, DomainLayer, Projection, kind_of
 from coterie.models.registry import Model, Shape, models
-from coterie.models.user import build_model
+from coterie.models.user import build_model, check_model
 
-MOMENTUM = 0.1  # of the running shares, as batch norm's
-Projection = Literal["none", "filterwise", "full", "bottleneck"]
+MOMENTUM = 0.1  # of the running middle, as batch norm's
+By = Literal["teacher", "clients", "attributes"]
 
 
 @models.register("fedcg")
@@ -28,18 +32,40 @@ Projection = Literal["none", "filterwise", "full", "bottleneck"]
 class FedCGModel(Model):
     """Another model, some of whose layers have a branch a domain (FedCG); use with 'fedcg'."""
 
-    base: str = "leaf-femnist"  # the model that is shared
-    layers: tuple[str, ...] = ("conv2",)  # its convolutions and linear layers that get branches
+    base: str | dict[str, Any] = "leaf-femnist"  # the model that is shared: a name, or a table
+    layers: tuple[str, ...] = ("conv2",)  # its layers that get branches; 'conv*' are several
     domains: int = 4  # D
-    projection: Projection = "filterwise"  # W: of each filter, of all at once, through q / 16
+    by: By = "teacher"  # who names domains; clients: K-means; attributes: told, the last channel
+    shared: bool = True  # False: these layers have nothing but branches, and no lambda
+    projection: Projection = "filterwise"  # W; none, full: of all filters; -bottleneck: a 16th
     relu: bool = True  # sigma of V' = sigma(A V W)
     weight: float = 1.0  # lambda before the first round
     learned: bool = True  # False: lambda stays as it is
     student: float = 0.1  # the student's learning rate, in units of [train] lr
     soft: bool = True  # judged by the student's probabilities; False: by its best guess alone
+    centred: bool = True  # scores less the teacher's running mean: else one domain begins with all
+
+    def __post_init__(self) -> None:
+        if self.domains < 1:
+            raise InputError(f"domains must be at least 1, got {self.domains}")
+        check_model(self.spec)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The table of the base model."""
+        return {"name": self.base} if isinstance(self.base, str) else self.base
+
+    @property
+    def branches(self) -> Branches:
+        """What the branches of each layer are like."""
+        return Branches(
+            self.domains, self.projection, self.relu, self.weight, self.learned, self.shared
+        )
 
     def build(self, shape: Shape) -> nn.Module:
-        base = build_model({"name": self.base}, shape)()
+        if self.by == "attributes":
+            return DomainNet(build_model(self.spec, _without_domain(shape))(), None, self)
+        base = build_model(self.spec, shape)()
         return DomainNet(base, classifier(shape, self.domains), self)
 
 
@@ -59,23 +85,40 @@ def classifier(shape: Shape, domains: int) -> nn.Module:
     )
 
 
+def _without_domain(shape: Shape) -> Shape:
+    """The samples as the base sees them: their last channel, or value, is their domain."""
+    first, *rest = shape.sample
+    if first < 2:
+        raise InputError(
+            f"model 'fedcg' with by = 'attributes' takes the last channel of a sample as its "
+            f"domain, got samples of shape {shape.sample}; use data that tell domains, such as "
+            "{ name = 'celeba', domains = true }"
+        )
+    return Shape((first - 1, *rest), shape.outputs)
+
+
 class DomainNet(nn.Module):
-    """The shared network with its branches, the student, the teacher and the adjacency."""
+    """The shared network with its branches, and who names the domains of samples."""
 
     adjacency: Tensor
-    usage: Tensor
+    middle: Tensor
+    seen: Tensor
+    assigned: Tensor
 
-    def __init__(self, base: nn.Module, student: nn.Module, options: FedCGModel) -> None:
+    def __init__(self, base: nn.Module, student: nn.Module | None, options: FedCGModel) -> None:
         super().__init__()
         self.options = options
         self.base = base
-        for name in options.layers:
-            _branch(base, name, options)
+        for name in chosen(base, options.layers):
+            _branch(base, name, options.branches)
         self.student = student
-        self.teacher = copy.deepcopy(student).requires_grad_(False)  # never trained locally
+        if options.by == "teacher" and student is not None:
+            self.teacher = copy.deepcopy(student).requires_grad_(False)  # never trained locally
+            self.register_buffer("middle", torch.zeros(options.domains))  # of its scores
+        elif options.by == "clients":
+            self.register_buffer("assigned", torch.eye(options.domains)[0])  # w of all samples
         self.register_buffer("adjacency", torch.eye(options.domains))
-        even = torch.full((options.domains,), 1 / options.domains)
-        self.register_buffer("usage", even)  # the running share of samples in each domain
+        self.register_buffer("seen", torch.zeros(options.domains))  # samples of each, trained on
 
     @property
     def head(self) -> tuple[str, ...] | None:
@@ -84,15 +127,47 @@ class DomainNet(nn.Module):
         return None if names is None else tuple(f"base.{name}" for name in names)
 
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Logits; in training also the student's loss of every sample."""
-        if not self.training:
-            return self._through(x, self._believed(x))
-        domain = self.teacher(x).argmax(1)
-        weights = self._one_hot(domain, x)
-        self.usage.mul_(1 - MOMENTUM).add_(MOMENTUM * weights.mean(0))
+        """Logits; in training also the student's loss of every sample, where there is one."""
+        if self.student is None:
+            x, weights = self._told(x)
+        else:
+            weights = self._named(x) if self.training else self._believed(x)
+        if self.training:
+            self.seen.add_(weights.sum(0))
         logits = self._through(x, weights)
-        loss = F.cross_entropy(self.student(x), domain, reduction="none")
+        if self.student is None or not self.training:
+            return logits
+        loss = F.cross_entropy(self._guess(x), weights.argmax(1), reduction="none")
         return logits, self.options.student * loss
+
+    def _told(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The samples without their last channel, and the domain that it says."""
+        last = x[:, -1]
+        domain = 255 * last[:, 0, 0] if x.ndim == 4 else last  # pixels are in 0..1
+        return x[:, :-1], self._one_hot(domain.round(), x)
+
+    def _named(self, x: Tensor) -> Tensor:
+        """The domain that the teacher, or K-means, says: one-hot [B, D]."""
+        if self.options.by == "clients":
+            return self.assigned.expand(len(x), -1)
+        scores = self.teacher(x)
+        if self.options.centred:
+            self.middle.mul_(1 - MOMENTUM).add_(MOMENTUM * scores.mean(0))
+        return self._one_hot((scores - self.middle).argmax(1), x)
+
+    def _guess(self, x: Tensor) -> Tensor:
+        """The student's scores; it begins as the teacher, and so with the same middle."""
+        assert self.student is not None
+        scores: Tensor = self.student(x)
+        return scores - self.middle if self.options.by == "teacher" else scores
+
+    def _believed(self, x: Tensor) -> Tensor:
+        scores = self._guess(x)
+        return scores.softmax(1) if self.options.soft else self._one_hot(scores.argmax(1), x)
+
+    def _one_hot(self, domain: Tensor, x: Tensor) -> Tensor:
+        numbers = torch.arange(self.options.domains, device=x.device)
+        return (domain[:, None] == numbers).to(x.dtype)
 
     def _through(self, x: Tensor, weights: Tensor) -> Tensor:
         for layer in modules_of(self.base):
@@ -102,88 +177,33 @@ class DomainNet(nn.Module):
             layer.route = None
         return logits
 
-    def _believed(self, x: Tensor) -> Tensor:
-        scores = self.student(x)
-        return scores.softmax(1) if self.options.soft else self._one_hot(scores.argmax(1), x)
-
-    def _one_hot(self, domain: Tensor, x: Tensor) -> Tensor:
-        numbers = torch.arange(self.options.domains, device=x.device)
-        return (domain[:, None] == numbers).to(x.dtype)
-
-
-class DomainLayer(nn.Module):
-    """z = f_a(z) + lambda sum_d w_d f_{V'_d}(z), with V' = sigma(A V W)."""
-
-    def __init__(self, layer: nn.Conv2d | nn.Linear, options: FedCGModel) -> None:
-        super().__init__()
-        self.shared, self.options = layer, options
-        self.route: tuple[Tensor, Tensor] | None = None  # w [B, D] and A, while a batch is here
-        fresh = [copy.deepcopy(layer) for _ in range(options.domains)]
-        for one in fresh:
-            one.reset_parameters()  # rows of V that are equal would have distance 0
-        rows = torch.stack([one.weight.detach().flatten() for one in fresh])
-        self.domains = nn.Parameter(rows)  # V [D, q]
-        self.projection = nn.ParameterList(_projection(layer.weight, options.projection))
-        self.scale = nn.Parameter(torch.tensor([options.weight]), options.learned)  # lambda
-
-    def parameters_of_domains(self, adjacency: Tensor) -> Tensor:
-        """V': [D, q]."""
-        mixed = adjacency @ self.domains
-        if self.options.projection == "filterwise":
-            filters = mixed.view(-1, self.shared.weight[0].numel())
-            mixed = (filters @ self.projection[0]).view_as(mixed)
-        elif self.options.projection == "bottleneck":
-            mixed = F.relu(mixed @ self.projection[0]) @ self.projection[1]
-        elif self.options.projection == "full":
-            mixed = mixed @ self.projection[0]
-        return F.relu(mixed) if self.options.relu else mixed
-
-    def forward(self, z: Tensor) -> Tensor:
-        """What all share, and the sum of the branches."""
-        assert self.route is not None
-        weights, adjacency = self.route
-        made = self.parameters_of_domains(adjacency)
-        kernels = made.view(-1, *self.shared.weight.shape[1:])  # [D * out, ...]
-        each = self._convolved(z, kernels)
-        each = each.view(len(z), len(made), -1, *each.shape[2:])
-        branch = (each * weights.view(*weights.shape, *[1] * (each.ndim - 2))).sum(1)
-        out: Tensor = self.shared(z) + self.scale * branch
-        return out
-
-    def _convolved(self, z: Tensor, kernels: Tensor) -> Tensor:
-        if isinstance(self.shared, nn.Linear):
-            return F.linear(z, kernels)
-        layer = self.shared
-        return F.conv2d(z, kernels, None, layer.stride, layer.padding, layer.dilation)
-
 
 def modules_of(base: nn.Module) -> list[DomainLayer]:
     """The layers with branches."""
     return [layer for layer in base.modules() if isinstance(layer, DomainLayer)]
 
 
-def _branch(base: nn.Module, name: str, options: FedCGModel) -> None:
+def chosen(base: nn.Module, names: Iterable[str]) -> list[str]:
+    """The layers of these names; a name with a * is all that fit it and can have branches."""
+    layers = {name: layer for name, layer in base.named_modules() if name}
+    able = [name for name, layer in layers.items() if kind_of(layer)]
+    found: dict[str, None] = {}
+    for name in names:
+        fitting = [known for known in able if fnmatchcase(known, name)] if "*" in name else [name]
+        if not fitting or fitting[0] not in layers:
+            raise unknown("layer of the base model:", name, layers)
+        found |= dict.fromkeys(fitting)
+    for name in found:
+        if name not in able:
+            raise InputError(
+                f"layer {name!r} is a {type(layers[name]).__name__}; FedCG's branches are for "
+                f"layers with parameters of their own, of this model: {', '.join(able)}"
+            )
+    return list(found)
+
+
+def _branch(base: nn.Module, name: str, options: Branches) -> None:
     """Give a layer of the base its branches."""
-    layers = dict(base.named_modules())
-    if name not in layers:
-        raise unknown("layer of the base model:", name, [known for known in layers if known])
-    layer = layers[name]
-    fits = isinstance(layer, nn.Linear) or (isinstance(layer, nn.Conv2d) and layer.groups == 1)
-    if not isinstance(layer, nn.Conv2d | nn.Linear) or not fits:
-        raise InputError(
-            f"layer {name!r} is a {type(layer).__name__}; FedCG's branches are for linear layers "
-            "and convolutions of one group"
-        )
     parent, _, own = name.rpartition(".")
-    setattr(layers[parent], own, DomainLayer(layer, options))
-
-
-def _projection(weight: Tensor, kind: Projection) -> list[Tensor]:
-    """W, near the identity so that ReLU leaves half of V alive."""
-    q, of_filter = weight.numel(), weight[0].numel()
-    if kind == "none":
-        return []
-    if kind == "bottleneck":
-        narrow = max(q // 16, 1)
-        return [torch.randn(q, narrow) / q**0.5, torch.randn(narrow, q) / narrow**0.5]
-    return [torch.eye(of_filter if kind == "filterwise" else q)]
+    home = base.get_submodule(parent)
+    setattr(home, own, DomainLayer(base.get_submodule(name), options))

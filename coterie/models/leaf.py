@@ -20,16 +20,18 @@ class LeafFemnist(Model):
     """LEAF's FEMNIST model: two 5x5 convolutions, two linear layers; FedAvg's with hidden = 512."""
 
     hidden: int = 2048  # width of the first linear layer
+    port: bool = False  # as FedCG's authors have it: convolutions and pools padded by one
 
     def build(self, shape: Shape) -> nn.Module:
         channels, height, width = _image("leaf-femnist", shape, 4)
+        around, aside = (1, 1) if self.port else (2, 0)  # of a convolution, of a pool
         layers = OrderedDict(
-            conv1=nn.Conv2d(channels, 32, 5, padding=2),
+            conv1=nn.Conv2d(channels, 32, 5, padding=around),
             relu1=nn.ReLU(),
-            pool1=nn.MaxPool2d(2),
-            conv2=nn.Conv2d(32, 64, 5, padding=2),
+            pool1=nn.MaxPool2d(2, padding=aside),
+            conv2=nn.Conv2d(32, 64, 5, padding=around),
             relu2=nn.ReLU(),
-            pool2=nn.MaxPool2d(2),
+            pool2=nn.MaxPool2d(2, padding=aside),
             flatten=nn.Flatten(),
             fc1=nn.Linear(64 * (height // 4) * (width // 4), self.hidden),
             relu3=nn.ReLU(),
@@ -43,18 +45,27 @@ class LeafFemnist(Model):
 class LeafCelebA(Model):
     """LEAF's CelebA model: four 3x3 convolutions with batch norm, one linear head."""
 
+    port: bool = False  # as FedCG's authors have it: pools padded by one, instead of rounded up
+    running: bool = True  # False: norms take each batch's statistics also when judged (TensorFlow)
+
     def build(self, shape: Shape) -> nn.Module:
         channels, height, width = _image("leaf-celeba", shape, 8)
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         for number in range(1, 5):
             layers[f"conv{number}"] = nn.Conv2d(channels, 32, 3, padding=1)
-            layers[f"norm{number}"] = nn.BatchNorm2d(32)
-            layers[f"pool{number}"] = nn.MaxPool2d(2, ceil_mode=True)  # TensorFlow's `same`
+            layers[f"norm{number}"] = nn.BatchNorm2d(32, track_running_stats=self.running)
+            layers[f"pool{number}"] = self._pool()
             layers[f"relu{number}"] = nn.ReLU()
-            channels, height, width = 32, -(-height // 2), -(-width // 2)
+            channels = 32
+            height, width = (side // 2 + (1 if self.port else side % 2) for side in (height, width))
         layers["flatten"] = nn.Flatten()
         layers["fc"] = nn.Linear(channels * height * width, shape.outputs)
         return named_head(nn.Sequential(layers), "fc")
+
+    def _pool(self) -> nn.Module:
+        if self.port:
+            return nn.MaxPool2d(2, padding=1)
+        return nn.MaxPool2d(2, ceil_mode=True)  # TensorFlow's `same`
 
 
 @models.register("leaf-shakespeare")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # peers share cores
 GRACE = 30.0  # seconds in which a peer must end after it was asked to
+KILLED = 5.0  # seconds in which it must be gone after it was killed
 
 
 @dataclass
@@ -89,5 +90,5 @@ class Children:
         if self.waits:
             await asyncio.wait(self.waits, timeout=GRACE)
         self.kill()
-        if self.waits:
-            await asyncio.wait(self.waits)
+        if self.waits:  # whom the system cannot end, because its disk hangs, is left to it
+            await asyncio.wait(self.waits, timeout=KILLED)

@@ -17,8 +17,10 @@ from coterie.family import write_family
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import evaluate
+from coterie.metrics.picks import pick_records
 from coterie.metrics.records import records
 from coterie.metrics.target import rounds_to_target
+from coterie.notes import latest
 from coterie.peers.choose import SERVER
 from coterie.peers.diary import NAME
 from coterie.report.summarize import aggregate
@@ -37,6 +39,8 @@ class Story:
     choices: list[Record]
     end: Record | None  # None: it died, or still runs
     family: list[Record]  # the models it knew of, where there is a family
+    picks: dict[int, Record]  # whom it picked, by round
+    notes: list[Record]  # of a server
 
     @property
     def node(self) -> int:
@@ -62,6 +66,8 @@ def read_story(folder: Path) -> Story | None:
         choices=[line for line in lines if line["kind"] == "choice"],
         end=ends[-1] if ends else None,
         family=[line for line in lines if line["kind"] in FAMILY],
+        picks={line["round"]: line for line in lines if line["kind"] == "picked"},
+        notes=[line for line in lines if line["kind"] == "note"],
     )
 
 
@@ -100,6 +106,8 @@ class Collection:
         place = {key: self.where[key] for key in ("scenario", "seed")}
         yield {"kind": "population", **place, "clusters": self.names}
         yield from self._choices()
+        yield from self._picked()
+        yield from self._notes()
         for when in self.whens:
             yield from self._evaluation(when)
 
@@ -143,6 +151,7 @@ class Collection:
                 "parity_reason": self.member["parity_reason"],
                 "before_all_reduce": self.metrics[before[-1]] if last[1] == "final" else None,
                 "unseen": None,
+                "notes": latest(self._notes(), self.where),
                 "everywhere": None,
                 "missing": [s.node for s in self.stories if s not in there],
             }
@@ -152,6 +161,9 @@ class Collection:
         """The models of the peer that knew most rounds: all who were there know the same."""
         known = [story.family for story in self.stories]
         return max(known, key=len, default=[])
+
+    def _notes(self) -> list[Record]:
+        return [note for server in self.servers for note in server.notes]
 
     def _last(self) -> When:
         """The last evaluation that all who came to an end have in common, else simply the last."""
@@ -166,6 +178,19 @@ class Collection:
             row = [story.chose(t) for story in self.stories]
             if None not in row:
                 yield {"kind": "choice", **self.where, "round": t, "choice": row}
+
+    def _picked(self) -> Iterator[Record]:
+        """For each round and cluster how many of the picked peers were of the same cluster."""
+        known = {story.node: story.member["cluster"] for story in self.stories}
+        names = [known.get(node, "") for node in range(max(known, default=-1) + 1)]
+        for t in sorted({t for story in self.stories for t in story.picks}):
+            there = [story for story in self.stories if t in story.picks]
+            picks = [story.picks[t] for story in there]
+            rows = _padded([record["peers"] for record in picks], len(names))
+            left = [record["competitive"] for record in picks]
+            open_ = None if None in left else np.array(left, np.int64)
+            where, ids = {**self.where, "round": t}, [story.node for story in there]
+            yield from pick_records(where, ids, rows, open_, names)
 
     def _evaluation(self, when: When) -> list[Record]:
         """The records of one evaluation, of those who were there."""
@@ -185,6 +210,14 @@ class Collection:
         return [r if r["kind"] != "node" else {**r, "node": ids[r["node"]]} for r in made]
 
 
+def _padded(rows: Sequence[Sequence[int]], nodes: int) -> NDArray[np.int64]:
+    """Lists of ids as one table; -1 fills up, and stands for peers of whom nothing is known."""
+    table = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int64)
+    for line, row in zip(table, rows, strict=True):
+        line[: len(row)] = [peer if peer < nodes else -1 for peer in row]
+    return table
+
+
 def _confusion(scores: Sequence[Record]) -> NDArray[np.int64] | None:
     if any(score["confusion"] is None for score in scores):
         return None
@@ -196,7 +229,9 @@ def _number(value: float | None) -> float:
 
 
 def _sent(story: Story) -> int:
-    """What a node had sent after its last round; a final all-reduce is not training traffic."""
+    """What a node had sent in the end, or after the last round of which it told."""
+    if story.end and story.end["finished"]:  # with what it answered to those who were slower
+        return int(story.end["bytes"])
     rounds = [when for when in story.scores if when[1] == "round"]
     return int(story.scores[max(rounds)]["bytes"]) if rounds else 0
 

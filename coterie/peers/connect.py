@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from coterie.links.broker import Broker
     from coterie.links.letters import Identity
     from coterie.links.link import Link
+    from coterie.links.wire import Limits
+
+    Make = Callable[[bytes, Limits], Link]  # of a run's name, for frames within limits
 
 KEYS = "keys"  # the folder beside the configuration where keys are looked for
 
@@ -30,9 +34,9 @@ class Connection:
         self.pair = self._pair() if self.pins[me] else None  # files of the own key, certificate
         self._make = _LINKS[config.runtime.link](self)
 
-    def link(self, run: bytes) -> Link:
-        """The link of the run with this name."""
-        return self._make(run)
+    def link(self, run: bytes, limits: Limits) -> Link:
+        """The link of the run with this name, for frames within these limits."""
+        return self._make(run, limits)
 
     @property
     def protection(self) -> str:
@@ -92,7 +96,7 @@ def _pins(config: Config) -> dict[int, str]:
     return pins
 
 
-def _grpc(made: Connection) -> Callable[[bytes], Link]:
+def _grpc(made: Connection) -> Make:
     try:
         from coterie.links.grpc_link import GrpcLink
     except ImportError:
@@ -104,13 +108,14 @@ def _grpc(made: Connection) -> Callable[[bytes], Link]:
     tables = [{key: getattr(peer, key) for key in known} for peer in made.config.peers]
     own = None if made.pair is None else keys.read(*made.pair)
     roster = Roster.from_tables(tables, made.folder)
-    link = GrpcLink(made.me, roster, own, made.config.runtime.listen)
-    return lambda run: link
+    link = partial(GrpcLink, made.me, roster, own, made.config.runtime.listen)
+    link()  # before samples are read, says what keys and addresses are no good
+    return lambda run, limits: link(limits)
 
 
-def _mqtt(made: Connection) -> Callable[[bytes], Link]:
+def _mqtt(made: Connection) -> Make:
     from coterie.links import keys
-    from coterie.links.mqtt_link import MqttLink
+    from coterie.links.mqtt_link import MqttLink, Settings
     from coterie.links.notes import Identity
     from coterie.links.store import Store
 
@@ -119,9 +124,10 @@ def _mqtt(made: Connection) -> Callable[[bytes], Link]:
     own = None if made.pair is None else keys.read(*made.pair)
     identity = None if own is None else Identity.of(own.key, own.certificate)
 
-    def make(run: bytes) -> Link:
+    def make(run: bytes, limits: Limits) -> Link:
         store = Store(runtime.store, run, made.me) if runtime.store else None
-        return MqttLink(made.me, run, made.pins, broker, identity, store)
+        bounds = Settings(largest=limits.frame)
+        return MqttLink(made.me, run, made.pins, broker, identity, store, bounds)
 
     return make
 

@@ -5,7 +5,9 @@ A line of JSON each, cut back to the checkpoint when the peer starts again:
     member   who it is, and all that is needed to put its scores beside those of others
     score    its personal model on its own test samples, after a round
     choice   the head it chose, whenever it chose another
+    picked   the peers it averaged with in a round, and from how many groups they were drawn
     model    a model that a round brought forth, and `alive`, how many, where there is a family
+    note     numbers by name of a round, at a server that has any
     skip     rounds it left out because the others had moved on
     end      how far it came, in how many seconds and bytes
 """
@@ -23,6 +25,7 @@ from coterie.core.engine import Scores
 from coterie.family import family_records
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import plain
+from coterie.notes import Notes
 from coterie.part import options_of
 from coterie.peers.member import Member
 from coterie.personal import personal_file
@@ -82,7 +85,12 @@ class Diary:
         if report.choice is not None and report.choice != self.choice:
             self.choice = report.choice
             self.journal.append([{"kind": "choice", "round": report.round, "choice": self.choice}])
+        if report.picked is not None:
+            self.journal.append([{"kind": "picked", "round": report.round, **vars(report.picked)}])
         self.journal.append(family_records(report.lineage, report.round, [self._where()]))
+        notes = Notes([self._where()])
+        notes.keep(report.round, report.notes)
+        self.journal.append(notes.taken())
         if report.scores is not None and self.member.cluster:
             self.journal.append([self._score(where, report.scores, report.bytes)])
 

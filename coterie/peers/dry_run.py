@@ -85,7 +85,7 @@ def _leaving(message: Message, nodes: Nodes, t: int, step: int) -> Iterator[Leav
         yield Leaving(step, (), wire.frame_size("ask", ()), asked)
     to = tuple(targets(message, nodes))
     if frame is not None and (to or isinstance(message, Fetch)):
-        schema = wire.peek(frame).schema
+        schema = wire.peek(frame, wire.Limits.up_to(len(frame))).schema
         yield Leaving(step, schema, len(frame), to, isinstance(message, Fetch))
 
 

@@ -20,9 +20,11 @@ from coterie.data.holdings import Cluster, Plan, Replica, own
 from coterie.data.partitions import Iid
 from coterie.data.source import Dataset, Split, check
 from coterie.errors import InputError, at
+from coterie.links.wire import Limits
 from coterie.part import Part
 from coterie.peers.choose import SERVER, nodes_of
 from coterie.run import check_names, find_device, make_parts, prepare
+from coterie.runtimes.weight import frame_limits
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Member:
     part: Part
     cluster: str  # its true cluster, for metrics; empty: the server
     run: bytes  # 16 bytes that are the same for all members
+    limits: Limits  # of a frame of the run
 
     @property
     def nodes(self) -> Nodes:
@@ -64,14 +67,18 @@ def make_member(config: Config, me: int, device: str = "auto") -> Member:
     check_names(config)
     setup = _own_setup(config, me, device) if config.data.own else prepare(config, device)
     (part,) = make_parts(setup)
-    run = run_id(config, part.nodes)
+    run, part, cluster = run_id(config, part.nodes), *_alone(part, me, config.data.own)
+    limits = frame_limits(part.algorithm, part.nodes, config.runtime.largest)
+    return Member(me, config, setup, part, cluster, run, limits)
+
+
+def _alone(part: Part, me: int, own: bool) -> tuple[Part, str]:
+    """The part with one member's block, and the cluster of that member."""
     if me == SERVER:
-        alone = replace(part, nodes=server_of(part.nodes), clusters=((),))
-        return Member(me, config, setup, alone, "", run)
-    row = 0 if config.data.own else me
+        return replace(part, nodes=server_of(part.nodes), clusters=((),)), ""
+    row = 0 if own else me
     cluster = part.clusters[0][row]
-    alone = replace(part, nodes=part.nodes[torch.tensor([row])], clusters=((cluster,),))
-    return Member(me, config, setup, alone, cluster, run)
+    return replace(part, nodes=part.nodes[torch.tensor([row])], clusters=((cluster,),)), cluster
 
 
 def run_id(config: Config, nodes: Nodes) -> bytes:
@@ -85,6 +92,7 @@ def run_id(config: Config, nodes: Nodes) -> bytes:
         "train": config.train_of(table).model_dump(),
         "columns": [[c.name, list(c.shape)] for c in nodes.layout.columns],
         "split": nodes.layout.split,
+        "threshold": config.runtime.threshold,
         "data": None if config.data.own else config.data.model_dump(),
     }
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).digest()[:16]

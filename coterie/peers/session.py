@@ -68,10 +68,12 @@ class Session:
             rounds=config.experiment.rounds,
             deadline=runtime.deadline,
             window=runtime.window,
+            threshold=runtime.threshold,
             patience=runtime.patience,
             evaluate_every=every,
             checkpoint_every=runtime.checkpoint_every or every,
             folder=self.out / "checkpoints",
+            limits=self.member.limits,
         )
 
     async def live(self, leash: bool = False) -> int:

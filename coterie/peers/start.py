@@ -79,6 +79,6 @@ def _live(job: Job, member: Member, connection: Connection, out: Path, say: Say,
         say(f"run folder: {out}")
         say(f"link: {member.config.runtime.link}, {connection.protection}")
         tell("starts", {"peer": job.me, "run": member.run.hex(), "link": connection.protection})
-        link = connection.link(member.run)
+        link = connection.link(member.run, member.limits)
         session = Session(member, link, out, say, stop, connection.identity())
         return asyncio.run(session.live(job.leash))

@@ -56,14 +56,18 @@ def _panel(axis: Axes, panel: Panel) -> None:
     axis.set_title(_text(head), fontsize=8)
     axis.set_xlabel(_text(layout.xaxis.title.text or ""), fontsize=8)
     axis.set_ylabel(_text(layout.yaxis.title.text or ""), fontsize=8)
-    axis.tick_params(labelsize=7)
+    axis.tick_params(which="both", labelsize=7)
     kinds = dict.fromkeys(trace.type for trace in panel.figure.data)
     for kind in kinds:
         DRAW[kind](axis, [trace for trace in panel.figure.data if trace.type == kind])
     if layout.yaxis.title.text == "nodes":
         axis.locator_params(axis="y", integer=True)
-    if layout.yaxis.range:
-        axis.set_ylim(*layout.yaxis.range)
+    ends = layout.yaxis.range
+    if layout.yaxis.type == "log":  # a range in powers of ten
+        axis.set_yscale("log")
+        ends = None if ends is None else [10.0**end for end in ends]
+    if ends:
+        axis.set_ylim(*ends)
 
 
 def _scatter(axis: Axes, traces: Sequence[Any]) -> None:

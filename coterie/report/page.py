@@ -11,7 +11,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from coterie.errors import InputError
-from coterie.report import family, figures, tables
+from coterie.report import domains, family, figures, picks, tables
 from coterie.report.assets import SCRIPT, STYLE
 from coterie.report.figures import Panel
 from coterie.report.findings import findings
@@ -32,9 +32,17 @@ NOTES = {
     "all-reduce is left out.",
     "choices": "Settled means that each cluster's nodes prefer one head, and distinct clusters "
     "distinct heads.",
+    "picked": "Of the peers with whom nodes averaged, those of their own cluster. Mean over seeds; "
+    "the band is one standard deviation, the dotted line what chance gives.",
+    "competitive": "Groups that the bandit of a node in the middle can still draw: the mean over "
+    "seeds of the median over nodes; the band goes from the lowest to the highest seed.",
     "family": "A colour is a camp: a model has the colour of those from whom most of its followers "
     "come. A fork is another child of one parent, a merger another "
     "model whose followers now follow one, extinct what nobody went on with.",
+    "domains": "FedCG: the share of samples that were trained on in each domain, the largest first "
+    "(domains have no order of their own), and the entropy of these shares, 0 where one has all.",
+    "notes": "What the server noted of the last round: the entropy of the domains' shares, and "
+    "lambda, by which branches count, of every layer.",
     "nodes": "Over nodes, whatever their cluster. Variance in squared percentage points; Jain's "
     "index is 1 where all nodes do alike. Unseen nodes did not train: they got what the algorithm "
     "gives to newcomers.",
@@ -79,10 +87,14 @@ def write_tables(study: Study, folder: Path) -> None:
             stem = folder / f"{name}{ending}"
             stem.with_suffix(".md").write_text(tables.to_markdown(table), encoding="utf-8")
             stem.with_suffix(".tex").write_text(tables.to_latex(table), encoding="utf-8")
-    pairs = tables.pairs_table(study.results, study.order)
-    if pairs.rows:
-        (folder / "pairs.md").write_text(tables.to_markdown(pairs), encoding="utf-8")
-        (folder / "pairs.tex").write_text(tables.to_latex(pairs), encoding="utf-8")
+    rare = {
+        "pairs": tables.pairs_table(study.results, study.order),
+        "notes": domains.notes_table(study),
+    }
+    for name, table in rare.items():
+        if table.rows:
+            (folder / f"{name}.md").write_text(tables.to_markdown(table), encoding="utf-8")
+            (folder / f"{name}.tex").write_text(tables.to_latex(table), encoding="utf-8")
 
 
 def render(study: Study, runs: Sequence[Run]) -> str:
@@ -140,9 +152,14 @@ def figure_sections(study: Study, drawn: list[Panel]) -> Iterable[str]:
     yield panels("Fairness between clusters", NOTES["bars"], bars, drawn)
     sent = figures.accuracy_over_bytes(study)
     yield panels("What it costs to send", NOTES["bytes"], sent, drawn)
+    picked = picks.picked_over_rounds(study)
+    yield panels("Whom nodes picked", NOTES["picked"], picked, drawn)
+    left = picks.competitive_over_rounds(study)
+    yield panels("Groups left to pick from", NOTES["competitive"], left, drawn)
     yield _pairs(study)
     yield _choices(study, drawn)
     yield _family(study, drawn)
+    yield from _domains(study, drawn)
 
 
 def _head(study: Study) -> str:
@@ -237,6 +254,24 @@ def _choices(study: Study, drawn: list[Panel]) -> str:
 def _family(study: Study, drawn: list[Panel]) -> str:
     made = family.family_panels(study)
     return _picked("The family of models", NOTES["family"], made, drawn)
+
+
+def _domains(study: Study, drawn: list[Panel]) -> Iterable[str]:
+    shares, scales = domains.domain_shares(study), domains.scales(study)
+    yield panels("The domains of samples", NOTES["domains"], shares, drawn, keys=True)
+    yield panels("How even domains are", NOTES["domains"], domains.entropies(study), drawn)
+    yield panels("How much branches count", NOTES["curves"], scales, drawn, keys=True)
+    yield notes(study)
+
+
+def notes(study: Study) -> str:
+    """The table of what servers noted of the last round."""
+    table = domains.notes_table(study)
+    if not table.rows:
+        return ""
+    colors = {label: look.color for label, look in figures.looks(study).items()}
+    made = table_html(table, colors)
+    return f'<h2>Noted in the end</h2><p class="soft">{escape(NOTES["notes"])}</p>{made}'
 
 
 def _picked(title: str, note: str, made: Sequence[Panel], drawn: list[Panel]) -> str:

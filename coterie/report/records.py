@@ -27,12 +27,17 @@ COLUMNS = {
     "unseen": (*WHERE, *BY_NODE, "accuracy", "loss", *FAIRNESS),
     "choice": ("label", "scenario", "seed", "round", "choice"),
     "head": (*WHERE, "cluster", "head", "loss", "std"),
+    "picked": (
+        *("label", "scenario", "seed", "round", "cluster"),
+        *("same", "picks", "competitive", "competitive_median"),
+    ),
+    "note": ("label", "scenario", "seed", "round", "name", "values"),
     "model": (
         *("label", "scenario", "seed", "born", "id", "parent"),
         *("updates", "followers", "popularity", "extinct"),
     ),
 }
-TEXT = ("label", "scenario", "phase", "cluster", "id", "parent")
+TEXT = ("label", "scenario", "phase", "cluster", "id", "parent", "name")
 HEADS = range(-1, 1024)  # more than anyone trains; -1: not chosen yet
 
 Frames = dict[str, pd.DataFrame]
@@ -60,11 +65,16 @@ def _is_clusters(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(v, str) for v in value)
 
 
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(v) in (int, float) for v in value)
+
+
 LISTS = {
     "choice": _is_choice,
     "clusters": _is_clusters,
     "updates": _is_choice,
     "followers": _is_choice,
+    "values": _is_numbers,
 }
 
 

@@ -23,6 +23,7 @@ PLAIN = (
     "worst_tenth",
     "accuracy_variance",
     "jain_index",
+    "consensus_distance",
     "worst_cluster_accuracy",
     "gap",
     *DISTANCES,
@@ -78,6 +79,7 @@ class Metrics(BaseModel):
     worst_tenth: float | None = None
     accuracy_variance: float | None = None
     jain_index: float | None = None
+    consensus_distance: float | None = None  # of the nodes' models from their mean; no server
     demographic_parity: float | None = None
     equalized_odds: float | None = None
     equalized_odds_tpr: float | None = None
@@ -110,7 +112,7 @@ class Result(Metrics):
     metric: Literal["accuracy", "mse"]
     bytes_per_node: float | None = None
     server_bytes: float | None = None
-    rounds_to_target: int | None = None  # null: never, or none was set
+    rounds_to_target: float | None = None  # null: never, or none was set
     settled: bool | None = None
     first_settled_round: int | None = None
     adjusted_rand_index: float | None = None
@@ -122,6 +124,7 @@ class Result(Metrics):
     parity_reason: str | None = None
     before_all_reduce: Metrics | None = None
     unseen: Metrics | None = None
+    notes: dict[str, float | None] = {}  # of the server, after the last round
     everywhere: Metrics | None = None
 
 
@@ -139,9 +142,11 @@ def aggregate(results: Results) -> dict[str, dict[str, dict[str, dict[str, Any]]
 
     Clusters have keys such as `accuracy:majority`, and where there are more than two, their pairs
     keys such as `equalized_odds:A|B`. The mean of `settled` is the share of seeds that
-    settled. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged accuracies. What
-    nodes got that did not train has keys such as `unseen_accuracy_all`, and what all models do on
-    the test samples of all nodes such as `everywhere_accuracy_all`.
+    settled. `cluster_mean` is the accuracy in which all clusters count alike, while `accuracy_all`
+    counts nodes. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged ones. What
+    nodes got that did not train has keys such as `unseen_accuracy_all`, what all models do on the
+    test samples of all nodes such as `everywhere_accuracy_all`, and what a server noted of its last
+    round such as `note:entropy`.
     """
     table: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for (label, scenario), group in grouped(results).items():
@@ -200,8 +205,16 @@ def _spreads(group: Results) -> dict[str, dict[str, Any]]:
             keys[pair_key(distance, pair)] = spread(_of_pair(r, pair, distance) for r in group)
     for place, key in product(ELSEWHERE, BEYOND):
         keys[f"{place}_{key}"] = spread((r.get(place) or {}).get(key) for r in group)
+    for name in dict.fromkeys(name for r in group for name in r.get("notes") or {}):
+        keys[f"note:{name}"] = spread((r.get("notes") or {}).get(name) for r in group)
+    keys["cluster_mean"] = spread(_cluster_mean(r) for r in group)
     keys["fair_accuracy_of_means"] = _fair_accuracy_of_means(keys)
     return keys
+
+
+def _cluster_mean(result: Mapping[str, Any]) -> float | None:
+    """The mean accuracy over clusters, whatever their sizes."""
+    return mean(list((result.get("accuracy") or {}).values()))
 
 
 def _fair_accuracy_of_means(keys: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

@@ -92,7 +92,8 @@ def _row(paper: PaperTable | None, label: str, scenario: str, results: Results, 
     if paper is None:
         return Row(label, scenario, done, measured, state=state)
     values = paper.values.get(paper.row_of(label), {}).get(scenario, [])
-    known = {key: _value(value) for key, value in zip(paper.keys, values, strict=False)}
+    given = {key: _value(value) for key, value in zip(paper.keys, values, strict=False)}
+    known = {key: value for key, value in given.items() if not math.isnan(value.mean)}
     return Row(label, scenario, done, measured, known, paper.tolerance, state)
 
 
@@ -109,10 +110,12 @@ def keys_of(made: Sequence[Row], clusters: Sequence[str] = ()) -> list[str]:
     there = cluster_names(results)
     names = [*(c for c in clusters if c in there), *(c for c in there if c not in clusters)]
     metric = results[0]["metric"] if results else "accuracy"
-    fair = ["demographic_parity", "equalized_odds", "fair_accuracy"]
+    fair = ["demographic_parity", "equalized_odds", "fair_accuracy"] if metric == "accuracy" else []
     timed = any(result.get("rounds_to_target") for result in results)
-    ends = [*(fair if metric == "accuracy" else []), *(["rounds_to_target"] if timed else [])]
-    return [*(f"{metric}:{name}" for name in names), f"{metric}_all", *ends]
+    ends = ["rounds_to_target"] if timed else []
+    if len(names) == 1:  # nobody to be unfair to
+        return [f"{metric}_all", *ends]
+    return [*(f"{metric}:{name}" for name in names), f"{metric}_all", *fair, *ends]
 
 
 NODES = ("worst_node", "worst_tenth", "best_node")
@@ -128,8 +131,10 @@ SHORT = {
     "fair_accuracy_of_means": "fair %",
     "bytes_per_node": "sent/node",
     "accuracy_all": "all %",
+    "cluster_mean": "mean %",
     "unseen_accuracy_all": "unseen %",
     "everywhere_accuracy_all": "everywhere %",
+    "consensus_distance": "apart",
     "mse_all": "all MSE",
     "loss_all": "loss",
     "rounds_to_target": "rounds",
@@ -141,6 +146,8 @@ SHORT = {
 def title(key: str) -> str:
     """The head of a column."""
     kind, _, name = key.partition(":")
+    if kind == "note":
+        return name
     return f"{name} {'MSE' if kind == 'mse' else '%'}" if name else SHORT.get(key, key)
 
 
@@ -148,8 +155,8 @@ def digits(key: str) -> int:
     """How many decimals a key is written with: percents have two, fractions four."""
     if key in ("models", "rounds_to_target"):
         return 1
-    percent = "accuracy" in key or key in (*NODES, "settled", "drops")
-    return 2 if percent else 4
+    short = "accuracy" in key or key.startswith("note:")
+    return 2 if short or key in (*NODES, "cluster_mean", "settled", "drops") else 4
 
 
 def table(made: Sequence[Row], keys: Sequence[str]) -> Table:

@@ -36,6 +36,11 @@ Kind = Literal[
     "rate",
     "shares",
     "family",
+    "picked",
+    "competitive",
+    "domains",
+    "entropy",
+    "lambda",
 ]
 
 
@@ -44,7 +49,7 @@ class PaperTable(Section):
 
     source: str  # where in the paper
     keys: list[str]  # of the aggregate, such as "accuracy:minority"; the columns of `values`
-    values: dict[str, dict[str, list[Number]]]  # the paper's row -> scenario -> a value a key
+    values: dict[str, dict[str, list[Number]]]  # row -> scenario -> a value a key; nan: none
     also: tuple[str, ...] = ()  # further keys, of which the paper says nothing
     rows: dict[str, str] = Field(default_factory=dict)  # our label -> the paper's row beside it
     tolerance: dict[str, float] = Field(default_factory=dict)  # by key: what is no difference

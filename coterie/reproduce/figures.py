@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from coterie.report import figures
+from coterie.report import domains, figures
 from coterie.report.family import family_panels
 from coterie.report.figures import HEADS, Look, Panel
 from coterie.report.heads import head_losses, head_shares
+from coterie.report.picks import competitive_over_rounds, picked_over_rounds
 from coterie.report.records import Study
 from coterie.report.settling import settlement_rates
 from coterie.reproduce.experiment import FigureTable, Kind
@@ -105,8 +106,15 @@ KINDS: dict[Kind, Callable[[Study], list[Panel]]] = {
     "rate": settlement_rates,
     "shares": head_shares,
     "family": family_panels,
+    "picked": picked_over_rounds,
+    "competitive": competitive_over_rounds,
+    "domains": domains.domain_shares,
+    "entropy": domains.entropies,
+    "lambda": domains.scales,
 }
-KEYED: set[Kind] = {"gap", "heads", "choices", "shares", "family"}  # their lines are no labels
+KEYED: set[Kind] = {  # their lines are no labels
+    *("gap", "heads", "choices", "shares", "family", "domains", "lambda"),
+}
 NOTES: dict[Kind, str] = {
     "accuracy": "Mean over seeds; the band is one standard deviation either side.",
     "fair": "Mean over seeds; the band is one standard deviation either side.",
@@ -121,4 +129,12 @@ NOTES: dict[Kind, str] = {
     "ranked by their nodes in the last round.",
     "family": "Who follows which model: a colour is a camp; a model has the colour of those from "
     "whom most of its followers come.",
+    "domains": "Share of the samples in each domain, mean over seeds; each seed's domains are "
+    "ranked by their samples.",
+    "entropy": "Of the domains' shares: 0 where one has all samples, log D where all are even.",
+    "lambda": "How much the branches of each layer count; mean over seeds, ± one deviation.",
+    "picked": "Of the peers with whom nodes averaged, those of their own cluster; mean over seeds, "
+    "the band is one standard deviation, the dotted line what chance gives.",
+    "competitive": "Groups that the bandit of a node in the middle can still draw: the mean over "
+    "seeds of the median over nodes; the band goes from the lowest to the highest seed.",
 }

@@ -129,6 +129,7 @@ def _sections(
         yield page.legend(found.study)
         for figure in found.experiment.file.figure:
             yield _figure(figure, figures[figure.name], drawn)
+        yield page.notes(found.study)
     else:
         yield from page.figure_sections(found.study, drawn)
     yield page.seeds(found.study)

@@ -17,10 +17,11 @@ from coterie.core.algorithm import Algorithm
 from coterie.core.messages import Message, Rows
 from coterie.core.nodes import Nodes
 from coterie.links import wire
+from coterie.links.quorum import MAJORITY
 from coterie.links.wire import Header, WireError
 from coterie.runtimes.logs import tell
 from coterie.runtimes.mailbox import SUPERSTEPS, Late, Mailbox
-from coterie.runtimes.packing import SHARING, asks, not_sealed, sources, targets
+from coterie.runtimes.packing import SHARING, asks, check_size, not_sealed, sources, targets
 from coterie.runtimes.roll import Place, Roll
 from coterie.runtimes.seals import Seals, letter_frame, letter_in
 
@@ -42,6 +43,7 @@ class Bounds:
     window: int = 2  # rounds that a peer may be ahead of another
     ahead: int = 1 << 30  # bytes of frames that wait for their superstep
     limits: wire.Limits = field(default_factory=wire.Limits)
+    threshold: float = MAJORITY  # share of its members that a secure sum needs
 
 
 @dataclass
@@ -102,7 +104,8 @@ class Conversation:
     def allow_seals(self, algorithm: Algorithm, identity: Identity | None) -> None:
         """Take part in secure aggregation under this identity; InputError where it is needed."""
         if identity is not None:
-            self.seals = Seals(self.nodes, self.run, self.roll, identity, self.seal)
+            least = self.bounds.threshold
+            self.seals = Seals(self.nodes, self.run, self.roll, identity, self.seal, least)
         elif getattr(algorithm, "sealed", False):
             raise not_sealed()
 
@@ -144,6 +147,7 @@ class Conversation:
         if message.sealed:
             self._say_sealed(message)
             return
+        check_size(frame, self.bounds.limits)
         known = set(self.roll.entries)
         heard = set(sources(message, self.nodes)) & known
         to = set(targets(message, self.nodes)) & known

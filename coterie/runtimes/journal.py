@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+ENCODER = json.JSONEncoder(allow_nan=False)  # made once: there may be a record a node
+
 
 class Journal:
     """The records of one part of a run."""
@@ -17,7 +19,7 @@ class Journal:
 
     def append(self, records: Iterable[dict[str, Any]]) -> None:
         """Add records at the end."""
-        lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
+        lines = "".join(ENCODER.encode(record) + "\n" for record in records)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             file.write(lines)
@@ -42,5 +44,6 @@ class Journal:
         """All records of a kind."""
         if not self.path.exists():
             return []
-        records = (json.loads(line) for line in self.path.read_text().splitlines())
-        return [record for record in records if record["kind"] == kind]
+        mark = f'"kind": {ENCODER.encode(kind)}'  # most lines are of other kinds: do not parse them
+        lines = (line for line in self.path.read_text().splitlines() if mark in line)
+        return [record for record in map(json.loads, lines) if record["kind"] == kind]

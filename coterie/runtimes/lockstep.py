@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import abc
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from coterie.core.algorithm import Program
-from coterie.core.messages import Fetch, Heard, Inbox, Message, deliver, outgoing, wanted
+from coterie.core.graphs import SERVER
+from coterie.core.messages import Fetch, Heard, Inbox, Message, Wanted, deliver, outgoing, wanted
 from coterie.links import wire
+from coterie.links.letter_sizes import secure_sum_bytes
 from coterie.links.memory import MemoryLink
+from coterie.links.quorum import MAJORITY, SMALLEST, quorum
+from coterie.links.wire import Frame
 
 
 class Exchange(abc.ABC):
@@ -20,6 +25,7 @@ class Exchange(abc.ABC):
     n: int  # nodes of one population
     sent: Tensor  # [replicas * n] bytes that each node has sent so far
     server_sent: Tensor  # [replicas] bytes that each replica's server has sent so far
+    threshold: float  # share of its members that a secure sum needs
 
     @abc.abstractmethod
     def superstep(
@@ -27,9 +33,9 @@ class Exchange(abc.ABC):
     ) -> list[Inbox]:
         """The inboxes of the blocks whose nodes are `keys`."""
 
-    def count(self, keys: Tensor, message: Message, heard: Heard) -> None:
+    def count(self, keys: Tensor, message: Message, heard: Heard, edges: Wanted) -> None:
         """Count what reaches a block, each copy at its sender, and each question at its asker."""
-        source, row, _ = wanted(message, keys, self.n)
+        source, row, _ = edges
         if isinstance(message, Fetch):  # a peer that is asked twice answers once
             pairs = torch.unique(torch.stack([source, row]), dim=1)
             source, row = pairs[0].contiguous(), pairs[1].contiguous()
@@ -41,6 +47,31 @@ class Exchange(abc.ABC):
                 self._add(source[rows == copies], wire.frame_size(kind, _schema(heard, copies)))
         if isinstance(message, Fetch):
             self._add(keys[row], wire.frame_size("ask", ()))
+
+    def count_sealed(
+        self, place: tuple[int, int], keys: Tensor, heard: Heard, edges: Wanted
+    ) -> None:
+        """Count the letters of the secure sums that a block gets, as if nobody dropped out."""
+        source, row, _ = edges
+        there = torch.isin(source, heard.key)
+        groups: dict[int, set[int]] = {}
+        for one, peer in zip(keys[row[there]].tolist(), source[there].tolist(), strict=True):
+            groups.setdefault(one, set()).add(peer)
+        parts = tuple(math.prod(rows.shape[1:]) for _, rows in sorted(heard.rows.items()))
+        for one, group in groups.items():
+            if len(group) >= SMALLEST:
+                self._count_sum(place, one, sorted(group), parts)
+
+    def _count_sum(
+        self, place: tuple[int, int], requester: int, group: list[int], parts: tuple[int, ...]
+    ) -> None:
+        least = quorum(len(group), self.threshold)
+        me = SERVER if requester < 0 else requester % self.n
+        ids = [key % self.n for key in group]
+        asked, answered = secure_sum_bytes(place, me, ids, least, parts)
+        sent = self.sent if requester >= 0 else self.server_sent
+        sent.numpy()[requester] += asked  # the server of replica r has the key r - replicas
+        self.sent.numpy()[group] += answered
 
     def _add(self, source: Tensor, size: int) -> None:
         """Count `size` bytes at every one of these keys."""
@@ -60,8 +91,9 @@ def _schema(heard: Heard, copies: int) -> wire.Schema:
 class DirectExchange(Exchange):
     """Hands tensors over as they are: the simulation."""
 
-    def __init__(self, n: int, replicas: int = 1) -> None:
+    def __init__(self, n: int, replicas: int = 1, threshold: float = MAJORITY) -> None:
         self.n = n
+        self.threshold = threshold
         self.sent = torch.zeros(n * replicas, dtype=torch.int64)
         self.server_sent = torch.zeros(replicas, dtype=torch.int64)
 
@@ -69,17 +101,25 @@ class DirectExchange(Exchange):
         self, t: int, step: int, keys: list[Tensor], messages: list[Message]
     ) -> list[Inbox]:
         heard = merge([outgoing(m, k) for m, k in zip(messages, keys, strict=True)])
-        for block, message in zip(keys, messages, strict=True):
-            self.count(block, message, heard)
-        return [deliver(m, k, heard, self.n) for m, k in zip(messages, keys, strict=True)]
+        return [self._answer((t, step), m, k, heard) for m, k in zip(messages, keys, strict=True)]
+
+    def _answer(self, when: tuple[int, int], message: Message, keys: Tensor, heard: Heard) -> Inbox:
+        """Count and deliver what a block hears."""
+        edges = wanted(message, keys, self.n)
+        if message.sealed:
+            self.count_sealed(when, keys, heard, edges)
+        else:
+            self.count(keys, message, heard, edges)
+        return deliver(message, keys, heard, self.n, edges)
 
 
 class FrameExchange(Exchange):
     """Sends every row as a frame of the wire format through a memory link: one node a block."""
 
-    def __init__(self, n: int, run: bytes = bytes(16)) -> None:
+    def __init__(self, n: int, run: bytes = bytes(16), threshold: float = MAJORITY) -> None:
         self.n = n
         self.run = run
+        self.threshold = threshold
         self.sent = torch.zeros(n, dtype=torch.int64)
         self.server_sent = torch.zeros(1, dtype=torch.int64)
         self.link = MemoryLink()
@@ -89,18 +129,23 @@ class FrameExchange(Exchange):
     ) -> list[Inbox]:
         offers = {int(k): outgoing(m, k) for m, k in zip(messages, keys, strict=True)}
         for key, message in zip(keys, messages, strict=True):
-            for source in dict.fromkeys(wanted(message, key, self.n)[0].tolist()):
+            edges = wanted(message, key, self.n)
+            if message.sealed:
+                self.count_sealed((t, step), key, merge(list(offers.values())), edges)
+            for source in dict.fromkeys(edges[0].tolist()):
                 if isinstance(message, Fetch):
-                    self._post(t, step, int(key), source, "ask", {})
+                    self._post(Frame(self.run, t, step, int(key), "ask", {}), source, message)
                 if source in offers and len(offers[source].key):
                     kind = "offer" if isinstance(message, Fetch) else "send"
-                    self._post(t, step, source, int(key), kind, offers[source].rows)
+                    frame = Frame(self.run, t, step, source, kind, offers[source].rows)
+                    self._post(frame, int(key), message)
         return [self._inbox(m, k) for m, k in zip(messages, keys, strict=True)]
 
-    def _post(self, t: int, step: int, source: int, to: int, kind: str, rows: Any) -> None:
-        frame = wire.encode(wire.Frame(self.run, t, step, source, kind, rows))
-        self._add(torch.tensor([source]), len(frame))
-        self.link.send(to, frame)
+    def _post(self, frame: Frame, to: int, answer: Message) -> None:
+        data = wire.encode(frame)
+        if not answer.sealed:  # those rows never travel; what does is counted as a whole
+            self._add(torch.tensor([frame.sender]), len(data))
+        self.link.send(to, data)
 
     def _inbox(self, message: Message, key: Tensor) -> Inbox:
         frames = [wire.decode(data) for data in self.link.receive(int(key))]

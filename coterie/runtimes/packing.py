@@ -83,6 +83,15 @@ def not_sealed() -> InputError:
     )
 
 
+def check_size(frame: bytes | None, limits: wire.Limits) -> None:
+    """InputError where the others would refuse a frame, for what it weighs alone."""
+    if frame is not None and len(frame) > limits.frame:
+        raise InputError(
+            f"the algorithm sends {len(frame) / 2**20:.0f} MiB at once, and peers of this run take "
+            f"{limits.frame / 2**20:.0f}; set runtime.largest to more MiB for all of them"
+        )
+
+
 def sources(message: Message, nodes: Nodes) -> list[int]:
     """From whom a message wants to hear, each once, ascending."""
     return sorted(set(wanted(message, nodes.key, nodes.n)[0].tolist()))

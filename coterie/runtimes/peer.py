@@ -6,43 +6,41 @@ The program runs in a thread of its own, so that the peer keeps answering while 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from coterie.core.algorithm import Algorithm, Program
 from coterie.core.engine import Scores
 from coterie.core.messages import Inbox, Message
 from coterie.core.nodes import Nodes
 from coterie.links import wire
+from coterie.links.ending import end
 from coterie.links.link import Link
 from coterie.runtimes.conversation import DATA, Bounds, Conversation
 from coterie.runtimes.logs import tell
 from coterie.runtimes.pace import Pace
 from coterie.runtimes.packing import SHARING, Result, advance, unpack
-from coterie.runtimes.plan import Outcome, Plan, Report, Status, Watch, Whereabouts
+from coterie.runtimes.plan import Outcome, Picked, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
 from coterie.runtimes.roll import Roll
 from coterie.runtimes.seals import Seals
 from coterie.runtimes.shelf import Moment, Shelf
+from coterie.runtimes.waiting import Sleep, Stopped, Waiting
 
 if TYPE_CHECKING:
     from coterie.links.letters import Identity
 
-T = TypeVar("T")
-Sleep = Callable[[float], Awaitable[None]]
 CLOSING = 10.0  # seconds to hand over the last frames
-
-
-class Stopped(Exception):
-    """The peer was asked to stop."""
+LAST = 5.0  # seconds in which the training at hand may still end, so that there is a model
+SERVING = 20.0  # seconds in which who was stopped answers others, at most
 
 
 class Peer:
@@ -69,22 +67,18 @@ class Peer:
         self.link = link
         self.plan = plan
         self.watch = watch or Watch()
-        self.sleep = sleep
+        self.waiting = Waiting(f"peer {self.id}", sleep)
         self.tick = min(plan.deadline / 4, 5.0)
         others = [peer for peer in plan.peers if peer != self.id]
         self.roll = Roll(others, patience=round(plan.deadline / self.tick) + 1)
-        self.post = Post(link, plan.ahead, self._fail)
-        bounds = Bounds(plan.rounds, plan.window, plan.ahead, plan.limits)
+        self.post = Post(link, plan.ahead, self.waiting.fail)
+        bounds = Bounds(plan.rounds, plan.window, plan.ahead, plan.limits, plan.threshold)
         self.role = role_of(algorithm, nodes)
         self.pace = Pace(self.roll, plan.rounds, plan.window, self.role.leader)
         self.talk = Conversation(nodes, plan.run, self.roll, bounds, self.post.put)
         self.talk.life = secrets.randbits(62) + 1
         self.talk.allow_seals(algorithm, identity)
         self.shelf = Shelf(plan.folder, kept=plan.window + 2)
-        self.worker = ThreadPoolExecutor(1, f"peer {self.id}")
-        self.changed = asyncio.Event()
-        self.stopping = False
-        self.failure: Exception | None = None
         self.state: Any = None
         self.done = 0  # rounds
         self.before = 0  # bytes sent before the process started
@@ -95,8 +89,7 @@ class Peer:
 
     def stop(self) -> None:
         """End soon: the round at hand is given up, a checkpoint is written, the others are told."""
-        self.stopping = True
-        self.changed.set()
+        self.waiting.stop()
 
     @property
     def sent(self) -> int:
@@ -132,20 +125,29 @@ class Peer:
     async def run(self) -> Outcome:
         """All rounds, from the last checkpoint where there is one."""
         self.talk.await_start(self.shelf.rounds())
-        await self.link.open(self._receive)
-        beat = asyncio.create_task(self._beat())
+        if not await self._open():
+            return Outcome(0, False, None, None, 0, 0)
         try:
             return await self._play()
         finally:
-            beat.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await beat
             await self.post.close()
             await self.link.close()
-            self.worker.shutdown(wait=False)
+            self.waiting.close()
+
+    async def _open(self) -> bool:
+        """Begin to listen; False: somebody asked to stop before that came about."""
+        opening = asyncio.create_task(self.link.open(self._receive))
+        try:
+            await self.waiting.done(opening)
+        except Stopped:
+            await end([opening], CLOSING)
+            await self.link.close()
+            return False
+        return True
 
     async def _play(self) -> Outcome:
-        finished = True
+        finished, beat = True, asyncio.create_task(self._beat())
+        self.waiting.mind(beat)
         try:
             await self._gather()
             await self._begin()
@@ -156,23 +158,27 @@ class Peer:
             await self._linger()
         except Stopped:
             finished = self.talk.place[0] > self.plan.rounds
-            await self._work(partial(self._save, len(self.recent)))
+            await self.waiting.write(partial(self._save, len(self.recent)))
             await self._serve()
         finally:
             await self._leave()
-        personal = await self._work(partial(self.role.personal, self.state))
+            await end([beat], CLOSING)
+        personal = await self.waiting.spare(self._personal, None if finished else LAST)
         return Outcome(self.done, finished, self.state, personal, self.sent, self.control)
+
+    def _personal(self) -> Tensor | None:
+        return None if self.state is None else self.role.personal(self.state)
 
     # before the first round
 
     async def _gather(self) -> None:
         """Wait until all others are there; where the run has begun, only a moment."""
-        self.state = await self._work(self.role.start)
+        self.state = await self.waiting.work(self.role.start)
         self.talk.hello(self.roll.entries)
         tell("waiting for peers", {"peer": self.id, "peers": len(self.roll.entries)})
-        await self._until(self._unheard_unless_begun, self.plan.patience)
+        await self.waiting.until(self._unheard_unless_begun, self.plan.patience)
         if self.roll.everyone():
-            await self._until(self.pace.unheard, self.plan.deadline / 2)
+            await self.waiting.until(self.pace.unheard, self.plan.deadline / 2)
 
     def _unheard_unless_begun(self) -> set[int]:
         return set() if self.roll.everyone() else self.roll.unheard()
@@ -180,7 +186,7 @@ class Peer:
     async def _begin(self) -> None:
         """Take the state of the last checkpoint, and the round at which the others are."""
         t = self.pace.first(self.shelf.rounds(), self.talk.theirs)
-        found = await self._work(partial(self.shelf.load, t, self.state))
+        found = await self.waiting.work(partial(self.shelf.load, t, self.state))
         found = found or Moment(0, self.state, 0, {})
         self.done, self.state, self.before = t, found.state, found.sent
         self._remember(found.note)
@@ -195,7 +201,7 @@ class Peer:
         t = self.done
         program = self.role.round(t, self.state)
         if program is None:
-            await self._until(lambda: self.pace.at_work(t), self.plan.patience)
+            await self.waiting.until(lambda: self.pace.at_work(t), self.plan.patience)
         else:
             self.state = await self._drive(t, program)
         self.done = t + 1
@@ -205,7 +211,7 @@ class Peer:
         await self._report("round", evaluated)
         self._remember(self.watch.note())
         if self.done % self.plan.checkpoint_every == 0 or self.done == self.plan.rounds:
-            await self._work(partial(self._save, 1))
+            await self.waiting.write(partial(self._save, 1))
 
     async def _follow(self) -> None:
         """Neither alone, nor far behind the others, nor far ahead of them."""
@@ -224,14 +230,14 @@ class Peer:
             self.resigned = False
         elif not self.resigned:
             tell("is alone", {"peer": self.id, "round": self.done})
-            self.resigned = bool(await self._until(self.pace.absent, self.plan.patience))
+            self.resigned = bool(await self.waiting.until(self.pace.absent, self.plan.patience))
 
     async def _drive(self, t: int, program: Program, first: int = 0) -> Any:
         """Run a program to the end, superstep by superstep; returns what it returns."""
         inbox: Inbox | None = None
         for step in itertools.count(first):
             place, run = (t, step), self.plan.run
-            said = await self._work(partial(advance, program, inbox, self.nodes, run, place))
+            said = await self.waiting.work(partial(advance, program, inbox, self.nodes, run, place))
             if isinstance(said, Result):
                 return said.value
             if step:
@@ -248,7 +254,9 @@ class Peer:
             return await self._sealed_inbox(message, self.talk.seals, bound)
         letters = self.talk.collect()
         limits = self.plan.limits
-        inbox, faults = await self._work(partial(unpack, message, self.nodes, letters, limits))
+        inbox, faults = await self.waiting.work(
+            partial(unpack, message, self.nodes, letters, limits)
+        )
         for sender, why in faults.items():
             self.talk.reject(sender, why)
         self.heard |= letters.keys() - faults.keys()
@@ -262,7 +270,7 @@ class Peer:
         return seals.inbox(message)
 
     async def _report(self, phase: str, evaluated: bool) -> None:
-        scores = await self._work(self._scores) if evaluated else None
+        scores = await self.waiting.work(self._scores) if evaluated else None
         choice = getattr(self.state, "choice", None)
         report = Report(
             round=self.done,
@@ -274,6 +282,8 @@ class Peer:
             scores=scores,
             phase=phase,
             lineage=self.role.lineage(self.state) if phase == "round" else None,
+            picked=Picked.of(self.state) if phase == "round" else None,
+            notes=self.role.notes(self.state) if phase == "round" else {},
         )
         for concern in self.role.concerns(self.state):
             facts = {"peer": self.id, "round": self.done, "what": repr(concern)}
@@ -311,14 +321,14 @@ class Peer:
         self.talk.enter((self.plan.rounds + 1, 0))
         while waiting := self.pace.on_the_way():
             before = {peer: self.roll.entries[peer].place for peer in waiting}
-            late = await self._until(self.pace.on_the_way, self.plan.deadline)
+            late = await self.waiting.until(self.pace.on_the_way, self.plan.deadline)
             self.roll.give_up(p for p in late if self.roll.entries[p].place == before.get(p))
 
     async def _serve(self) -> None:
         """Whoever was stopped says so, and still answers those who are behind it."""
-        self.stopping = False
+        self.waiting.stopping = False
         self.talk.bye()
-        await self._until(self.talk.owing, self.plan.deadline)
+        await self.waiting.until(self.talk.owing, min(self.plan.deadline, SERVING))
 
     async def _leave(self) -> None:
         if not self.talk.leaving:
@@ -329,51 +339,23 @@ class Peer:
 
     async def _wait_for(self, missing: Callable[[], set[int]], seconds: float) -> None:
         """Until nobody is missing; who still is after this time is given up until it moves."""
-        late = await self._until(missing, seconds)
+        late = await self.waiting.until(missing, seconds)
         self.missed |= late
         self.roll.give_up(late)
         if late:
             facts = {"peer": self.id, "round": self.done, "missed": sorted(late)}
             tell("deadline passed", facts, logging.WARNING)
 
-    async def _until(self, missing: Callable[[], set[int]], seconds: float) -> set[int]:
-        """Until nobody is missing, at most this long; returns who still is."""
-        timer = asyncio.ensure_future(self.sleep(seconds))
-        timer.add_done_callback(lambda over: self.changed.set())
-        try:
-            while (late := missing()) and not timer.done():
-                self._heed_stop()
-                self.changed.clear()
-                await self.changed.wait()
-            self._heed_stop()
-            return late
-        finally:
-            timer.cancel()
-
-    async def _work(self, task: Callable[[], T]) -> T:
-        """Do something slow in the worker's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.worker, task)
-
-    def _fail(self, error: Exception) -> None:
-        self.failure = error
-        self.changed.set()
-
-    def _heed_stop(self) -> None:
-        if self.failure is not None:
-            raise self.failure
-        if self.stopping:
-            raise Stopped
-
     async def _receive(self, sender: int, data: bytes) -> None:
         self.talk.hear(sender, data)
-        self.changed.set()
+        self.waiting.look()
 
     async def _beat(self) -> None:
         """Say regularly where this peer is, and count for how long others were silent."""
         while True:
-            await self.sleep(self.tick)
+            await self.waiting.sleep(self.tick)
             self.roll.tick()
             self.talk.hello(self.roll.unheard())
             if self.talk.begun:
                 self.talk.announce(self.roll.expected())
-            self.changed.set()
+            self.waiting.look()

@@ -13,6 +13,7 @@ from coterie.core.engine import Scores
 from coterie.core.lineage import Lineage
 from coterie.errors import InputError
 from coterie.links import wire
+from coterie.links.quorum import MAJORITY, unsafe
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Plan:
     folder: Path | None = None  # of the checkpoints; None: there are none
     ahead: int = 1 << 30  # bytes of frames that may wait for their superstep
     limits: wire.Limits = field(default_factory=wire.Limits)
+    threshold: float = MAJORITY  # share of its members that a secure sum needs; 1: all
 
     def __post_init__(self) -> None:
         least = {"rounds": 0, "window": 1, "evaluate_every": 1, "checkpoint_every": 1, "ahead": 1}
@@ -38,6 +40,25 @@ class Plan:
                 raise InputError(f"{name} must be at least {bound}, got {getattr(self, name)}")
         if not self.deadline > 0:
             raise InputError(f"deadline must be above 0 seconds, got {self.deadline}")
+        if not MAJORITY <= self.threshold <= 1:
+            raise InputError(unsafe(self.threshold))
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Whom a peer picked in a round."""
+
+    peers: tuple[int, ...]
+    competitive: int | None  # groups from which they were drawn, where the algorithm has groups
+
+    @classmethod
+    def of(cls, state: Any) -> Picked | None:
+        """The picks in a state of one row; None where it has no `picked`."""
+        picked, left = getattr(state, "picked", None), getattr(state, "competitive", None)
+        if picked is None:
+            return None
+        peers = tuple(peer for peer in picked.flatten().tolist() if peer >= 0)
+        return cls(peers, None if left is None else int(left.flatten()[0]))
 
 
 @dataclass(frozen=True)
@@ -53,6 +74,8 @@ class Report:
     scores: Scores | None  # of the personal model on the own test data, where it was evaluated
     phase: str = "round"  # "final": after the algorithm's last program
     lineage: Lineage | None = None  # models that the round brought forth, where there is a family
+    picked: Picked | None = None  # where the algorithm picks peers
+    notes: dict[str, Tensor] = field(default_factory=dict)  # what a server wants recorded
 
 
 @dataclass

@@ -7,8 +7,11 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from coterie.links.ending import end
 from coterie.links.link import Link
 from coterie.runtimes.logs import tell
+
+CLOSING = 10.0  # seconds for what is being handed over to be given up
 
 
 class Post:
@@ -55,6 +58,4 @@ class Post:
 
     async def close(self) -> None:
         """Stop; what is still here is not sent."""
-        for task in self.carriers.values():
-            task.cancel()
-        await asyncio.gather(*self.carriers.values(), return_exceptions=True)
+        await end(self.carriers.values(), CLOSING)

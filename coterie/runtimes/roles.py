@@ -41,6 +41,10 @@ class Role(abc.ABC):
         """The models that the last round brought forth; None: there is no family."""
         return None
 
+    def notes(self, state: Any) -> dict[str, Tensor]:
+        """Numbers of the last round that a server wants recorded."""
+        return {}
+
     def concerns(self, state: Any) -> list[str]:
         """What the last round left out because it did not verify."""
         return []
@@ -144,6 +148,9 @@ class Server(Role):
 
     def finish(self, t: int, state: Any) -> None:
         return None
+
+    def notes(self, state: Any) -> dict[str, Tensor]:
+        return self.algorithm.notes(state, self.nodes)
 
     def personal(self, state: Any) -> None:
         return None

@@ -20,6 +20,7 @@ from coterie.core.messages import Heard, Inbox, Listen, Message, Rows, Send, del
 from coterie.core.messages import outgoing as rows_of
 from coterie.core.nodes import Nodes
 from coterie.links import wire
+from coterie.links.quorum import SMALLEST, quorum
 from coterie.links.wire import WireError
 from coterie.runtimes.logs import tell
 from coterie.runtimes.mailbox import Late
@@ -45,10 +46,16 @@ class Vector:
 
 
 class Seals:
-    """One peer's part in the secure sums of a run."""
+    """One peer's part in the secure sums of a run; each needs `threshold` of its members."""
 
     def __init__(
-        self, nodes: Nodes, run: bytes, roll: Roll, identity: Identity, write: Write
+        self,
+        nodes: Nodes,
+        run: bytes,
+        roll: Roll,
+        identity: Identity,
+        write: Write,
+        threshold: float,
     ) -> None:
         from coterie.links.secure import Register
 
@@ -57,6 +64,7 @@ class Seals:
         self.roll = roll
         self.identity = identity
         self.write = write
+        self.threshold = threshold
         self.register = Register()
         self.vectors: dict[Place, Vector | None] = {}
         self.joined: dict[tuple[Place, int], Member] = {}  # by requester
@@ -67,14 +75,14 @@ class Seals:
     def say(self, message: Message, place: Place) -> None:
         """Come to a sealed superstep: offer the own vector, and ask for the own sum."""
         from coterie.links.collector import Collector
-        from coterie.links.letters import SMALLEST, Session
+        from coterie.links.letters import Session
 
         self.place, self.gone, self.collector = place, set(), None
         self.vectors[place] = _vector(message, self.nodes)
         group = tuple(sources(message, self.nodes))
         if len(group) < SMALLEST:
             return
-        least = max(SMALLEST, len(group) // 2 + 1)
+        least = quorum(len(group), self.threshold)
         sizes = tuple(_sizes(_shapes(message)).values())
         nonce = secrets.token_bytes(16)
         session = Session(self.run, *place, self.identity.me, group, least, sizes, nonce)
@@ -171,6 +179,8 @@ class Seals:
         from coterie.links.secure import Member
 
         message, parts = vector.message, vector.parts
+        if session.threshold != quorum(len(session.group), self.threshold):
+            raise SecureError(f"a threshold of {session.threshold}, which this run does not have")
         if isinstance(message, Send):
             graph = message.along
             due = sorted(set(graph.source[graph.target == session.requester].tolist()))

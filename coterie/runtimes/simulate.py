@@ -55,9 +55,17 @@ class Simulated(abc.ABC):
     def chosen(self) -> Tensor | None:
         """What every node chose last, where the algorithm's state has a `choice`."""
 
+    def picked(self) -> tuple[Tensor, Tensor | None] | None:
+        """Whom every node picked last, where the state has `picked`, and its `competitive`."""
+        return None
+
     @abc.abstractmethod
     def lineage(self) -> Lineage | None:
         """The models that the last round brought forth, where the algorithm has a family."""
+
+    @abc.abstractmethod
+    def notes(self) -> dict[str, Tensor]:
+        """Numbers of the last round that a server wants recorded, by name: [replicas, k]."""
 
     @abc.abstractmethod
     def save(self, path: Path, note: dict[str, Any]) -> None:
@@ -121,8 +129,19 @@ class Simulation(Simulated):
             return None
         return torch.cat([state.choice for state in self.states])
 
+    def picked(self) -> tuple[Tensor, Tensor | None] | None:
+        if not hasattr(self.states[0], "picked"):
+            return None
+        whole = torch.cat([state.picked for state in self.states])
+        if not hasattr(self.states[0], "competitive"):
+            return whole, None
+        return whole, torch.cat([state.competitive for state in self.states])
+
     def lineage(self) -> Lineage | None:
         return self.algorithm.lineage(self.states[0])
+
+    def notes(self) -> dict[str, Tensor]:
+        return {}
 
     def save(self, path: Path, note: dict[str, Any]) -> None:
         checkpoint.save(path, self.states, self.exchange.sent, note)
@@ -181,7 +200,8 @@ class FederatedSimulation(Simulated):
         for kept in self.kept:
             for rows in self._pieces(kept.nodes):
                 nodes = kept.nodes[rows]
-                yield self.algorithm.deliver(self.state, kept.take(rows), nodes), nodes
+                mine = kept.take(rows if self.algorithm.deploys_kept else rows[:0])
+                yield self.algorithm.deliver(self.state, mine, nodes), nodes
 
     def _pieces(self, nodes: Nodes) -> Iterator[Tensor]:
         """Rows of a block whose models fit in memory together."""
@@ -195,6 +215,9 @@ class FederatedSimulation(Simulated):
 
     def lineage(self) -> None:
         return None
+
+    def notes(self) -> dict[str, Tensor]:
+        return self.algorithm.notes(self.state, self.server)
 
     def tensors(self) -> dict[str, Tensor]:
         """What the clients keep, and the server's traffic."""

@@ -66,8 +66,7 @@ class FusedEngine(Engine):
         return self.generic.initial(seeds)
 
     def train(self, params: Tensor, work: Work) -> Tensor:
-        plain = work.correction is None and work.mask is None and not work.once
-        if not plain or work.proximal:
+        if work.mask is not None or work.once:
             return self.generic.train(params, work)
         if len(params) <= self.chunk:
             size = self.sizes.of(len(params), self.chunk)
@@ -84,10 +83,12 @@ class FusedEngine(Engine):
             return params
         part = tuple(column.name for column in self.generic.task.part(work.part))
         unrolled = steps if steps <= UNROLLED else 1
-        key = (len(params), work.batch, unrolled, part, id(work.samples.pool))
+        pulled = work.correction is not None or work.proximal > 0
+        pulls = (pulled, work.proximal)
+        key = (len(params), work.batch, unrolled, part, *pulls, id(work.samples.pool))
         if key not in self.trainers:
             network = self._network(work.samples.pool, len(params), work.batch)
-            network.allow_training(set(part), self.generic.optimizer)
+            network.allow_training(set(part), self.generic.optimizer, *pulls)
             self.trainers[key] = _Trainer(network, unrolled)
         return self.trainers[key].train(params, work, steps)
 
@@ -204,6 +205,7 @@ class _Trainer:
 
     def _begin(self) -> None:
         self.network.load()
+        self.network.load_pull()
         self.network.forget()
         self.number.zero_()
 
@@ -216,6 +218,8 @@ class _Trainer:
         """The rows after their steps; everything that varies by call is written before replay."""
         rows, batch = self.network.ids.shape
         self.network.flat.copy_(params)
+        if self.network.pull is not None:
+            self.network.pull.copy_(_pull(params, work))
         self.begin()
         order = work.order.view(rows, steps, batch).transpose(0, 1)
         pace = work.lr * (torch.arange(steps)[:, None] < work.steps)
@@ -230,6 +234,15 @@ class _Trainer:
         if self.paced is None or not torch.equal(lr, self.paced):
             self.lr.copy_(lr)
             self.paced = lr
+
+
+def _pull(params: Tensor, work: Work) -> Tensor:
+    """What is added to every gradient: the correction, and the end of the spring that is fixed."""
+    if not work.proximal:
+        assert work.correction is not None
+        return work.correction
+    fixed = -work.proximal * (params if work.anchor is None else work.anchor)
+    return fixed if work.correction is None else work.correction + fixed
 
 
 class _Scorer:

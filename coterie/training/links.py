@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from coterie.training import chain
 from coterie.training.kernels import activation, convolution, dense
 from coterie.training.kernels.update import Descent
+from coterie.training.task import Named
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,12 @@ class Layer(abc.ABC):
     real: int
 
     @abc.abstractmethod
-    def named(self) -> dict[str, Tensor]:
-        """Views of the packed weights under the module's names and in its shapes."""
+    def packed(self) -> list[Tensor]:
+        """The weights as the kernels store them, the weight before the bias."""
+
+    @abc.abstractmethod
+    def named(self, packed: list[Tensor]) -> Named:
+        """Views of packed tensors under the module's names and in its shapes."""
 
     @abc.abstractmethod
     def forward(self) -> None:
@@ -53,7 +58,7 @@ class Layer(abc.ABC):
 
     @abc.abstractmethod
     def gradients(self) -> list[Gradient]:
-        """The gradients in the order of `named`."""
+        """The gradients of what is packed."""
 
 
 class ConvolutionLayer(Layer):
@@ -67,13 +72,17 @@ class ConvolutionLayer(Layer):
         self.shape = convolution.Geometry(
             height, width, channels, filters, kernel, layer.stride[0], *_padding(layer)
         )
-        self.w = inputs.new_zeros(rows, *kernel, channels, filters)
+        by_filter = inputs.new_zeros(rows, filters, *kernel, channels)  # as `forward` likes it
+        self.w = by_filter.permute(0, 2, 3, 4, 1)
         self.b = None if layer.bias is None else inputs.new_zeros(rows, filters)
         self.out = inputs.new_zeros(rows, batch, *self.shape.out, filters)
 
-    def named(self) -> dict[str, Tensor]:
-        weight = self.w[..., : self.given, : self.real].permute(0, 4, 3, 1, 2)
-        bias = [] if self.b is None else [self.b[:, : self.real]]
+    def packed(self) -> list[Tensor]:
+        return _present(self.w, self.b)
+
+    def named(self, packed: list[Tensor]) -> Named:
+        weight = packed[0][..., : self.given, : self.real].permute(0, 4, 3, 1, 2)
+        bias = [part[:, : self.real] for part in packed[1:]]
         return dict(zip(self.link.names, [weight, *bias], strict=True))
 
     def forward(self) -> None:
@@ -82,6 +91,7 @@ class ConvolutionLayer(Layer):
     def allow_backward(self) -> None:
         rows, batch = self.inputs.shape[:2]
         parts = convolution.weight_parts(rows, batch, self.shape)
+        self.w = self.w.new_zeros(self.w.shape)  # as the backward pass reads and writes
         self.dw = self.w.new_zeros(parts, *self.w.shape)
         self.db = None if self.b is None else self.w.new_zeros(parts, *self.b.shape)
 
@@ -119,9 +129,12 @@ class TransposedLayer(Layer):
         self.b = None if layer.bias is None else inputs.new_zeros(rows, filters)
         self.out = inputs.new_zeros(rows, batch, *sides, filters)
 
-    def named(self) -> dict[str, Tensor]:
-        weight = self.w[..., : self.real, : self.given].permute(0, 4, 3, 1, 2)
-        bias = [] if self.b is None else [self.b[:, : self.real]]
+    def packed(self) -> list[Tensor]:
+        return _present(self.w, self.b)
+
+    def named(self, packed: list[Tensor]) -> Named:
+        weight = packed[0][..., : self.real, : self.given].permute(0, 4, 3, 1, 2)
+        bias = [part[:, : self.real] for part in packed[1:]]
         return dict(zip(self.link.names, [weight, *bias], strict=True))
 
     def forward(self) -> None:
@@ -174,8 +187,11 @@ class StageLayer(Layer):
         self.scale = (new(rows, real), new(rows, real)) if link.norm else None
         self.stats = (new(images), new(images)) if link.norm else None
 
-    def named(self) -> dict[str, Tensor]:
-        return dict(zip(self.link.names, self.scale or (), strict=True))
+    def packed(self) -> list[Tensor]:
+        return list(self.scale or ())
+
+    def named(self, packed: list[Tensor]) -> Named:
+        return dict(zip(self.link.names, packed, strict=True))
 
     def forward(self) -> None:
         activation.forward(self.inputs, self.scale, self.out, self.stats, self.stage)
@@ -206,7 +222,10 @@ class EnlargeLayer(Layer):
         self.blocks = (rows, batch, height, down, width, across, channels)
         self.out = inputs.new_zeros(rows, batch, height * down, width * across, channels)
 
-    def named(self) -> dict[str, Tensor]:
+    def packed(self) -> list[Tensor]:
+        return []
+
+    def named(self, packed: list[Tensor]) -> Named:
         return {}
 
     def forward(self) -> None:
@@ -233,7 +252,10 @@ class AverageLayer(Layer):
         self.inputs, self.real, self.pixels = inputs, real, height * width
         self.out = inputs.new_zeros(rows, batch, 1, 1, channels)
 
-    def named(self) -> dict[str, Tensor]:
+    def packed(self) -> list[Tensor]:
+        return []
+
+    def named(self, packed: list[Tensor]) -> Named:
         return {}
 
     def forward(self) -> None:
@@ -264,12 +286,15 @@ class DenseLayer(Layer):
         self.b = None if link.layer.bias is None else inputs.new_zeros(rows, 1, self.real)
         self.out = inputs.new_zeros(rows, batch, self.real)
 
-    def named(self) -> dict[str, Tensor]:
-        weight = self.w.transpose(1, 2)
+    def packed(self) -> list[Tensor]:
+        return _present(self.w, self.b)
+
+    def named(self, packed: list[Tensor]) -> Named:
+        weight = packed[0].transpose(1, 2)
         if self.pixels:  # features of the module are (channel, pixel), ours (pixel, channel)
-            by_pixel = self.w.unflatten(1, (self.pixels, -1))[:, :, : self.given]
+            by_pixel = packed[0].unflatten(1, (self.pixels, -1))[:, :, : self.given]
             weight = by_pixel.permute(0, 3, 2, 1)
-        bias = [] if self.b is None else [self.b[:, 0]]
+        bias = [part[:, 0] for part in packed[1:]]
         return dict(zip(self.link.names, [weight, *bias], strict=True))
 
     def forward(self) -> None:
@@ -312,8 +337,13 @@ LAYERS: dict[type[chain.Link], Callable[..., Layer]] = {
 }
 
 
+def _present(*parts: Tensor | None) -> list[Tensor]:
+    """Those that are there: a layer may have no bias."""
+    return [part for part in parts if part is not None]
+
+
 def _gradients(*triples: tuple[Tensor | None, Tensor | None, bool]) -> list[Gradient]:
-    """Of what is there: a layer may have no bias."""
+    """Of what is there."""
     return [
         Gradient(own, partial, inside)
         for own, partial, inside in triples

@@ -14,6 +14,7 @@ from coterie.training.goals import Goal
 from coterie.training.kernels import convolution, samples, update
 from coterie.training.links import LAYERS, Gradient, Layer
 from coterie.training.optimizers import SGD, Adam, Optimizer
+from coterie.training.task import Named
 
 PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 # SGD where the weight gradient is made, instead of in a pass of its own: less memory traffic
@@ -54,14 +55,13 @@ class Network:
         """Pack the flat rows into the links from the first one on."""
         flat = self.layout.unflatten(self.flat)
         for link in self.links[first:]:
-            for name, packed in link.named().items():
-                packed.copy_(flat[name].view(packed.shape))
+            _copy(flat, link.named(link.packed()))
 
     def store(self) -> None:
         """Unpack the links into the flat rows."""
         flat = self.layout.unflatten(self.flat)
         for link in self.links:
-            for name, packed in link.named().items():
+            for name, packed in link.named(link.packed()).items():
                 flat[name].view(packed.shape).copy_(packed)
 
     def forward(self, ids: Tensor | None = None) -> None:
@@ -93,10 +93,15 @@ class Network:
         for link in self.links[first:last]:
             link.forward()
 
-    def allow_training(self, part: set[str], optimizer: Optimizer) -> None:
-        """Make the buffers that only training needs; only what is in `part` will change."""
-        self.optimizer = optimizer
-        changes = [not part.isdisjoint(link.named()) for link in self.links]
+    def allow_training(
+        self, part: set[str], optimizer: Optimizer, pulled: bool = False, spring: float = 0.0
+    ) -> None:
+        """Make the buffers that only training needs; only what is in `part` will change.
+
+        Where `pulled`, `pull` [rows, P] is added to every gradient, and `spring` times the weights.
+        """
+        self.optimizer, self.spring = optimizer, spring
+        changes = [not part.isdisjoint(link.named(link.packed())) for link in self.links]
         self.lowest = changes.index(True) if any(changes) else len(self.links)
         trained = self.links[self.lowest :]
         for link in trained:
@@ -107,12 +112,26 @@ class Network:
         self.adam = None
         if isinstance(optimizer, Adam):
             self.adam = update.AdamSteps(optimizer, self.flat.device)
+        self.pull = torch.zeros_like(self.flat) if pulled else None
+        self.pulled = [(link, _zeros(link.packed())) for link in trained if pulled]
+        self.pulls = {
+            name: pull
+            for link, packed in self.pulled
+            for name, pull in zip(link.named(packed), packed, strict=True)
+        }
         self.inside = [self._inside(gradients) for gradients in self.gradients]
         self.memory = {
             name: optimizer.memory(gradient.own)
             for gradients in self.gradients
             for name, gradient in gradients.items()
         }
+
+    def load_pull(self) -> None:
+        """Pack what is added to every gradient."""
+        if self.pull is not None:
+            flat = self.layout.unflatten(self.pull)
+            for link, packed in self.pulled:
+                _copy(flat, link.named(packed))
 
     def step(self, ids: Tensor, lr: Tensor, number: Tensor) -> None:
         """One step of gradient descent of every row on its batch; rows at lr 0 stand still."""
@@ -132,7 +151,7 @@ class Network:
 
     def _inside(self, gradients: dict[str, Gradient]) -> list[str]:
         """Weight, or weight and bias, where they take their step as the gradient is made."""
-        plain = STEP_INSIDE and isinstance(self.optimizer, SGD)
+        plain = STEP_INSIDE and isinstance(self.optimizer, SGD) and self.pull is None
         names = [name for name, gradient in gradients.items() if gradient.inside]
         return names if plain and names and names[0].endswith(".weight") else []
 
@@ -146,17 +165,25 @@ class Network:
     def _change(self, place: int, lr: Tensor, number: Tensor) -> None:
         """Change the weights of a link that did not take their step yet."""
         for name, gradient in self.gradients[place].items():
-            if name in self.inside[place]:
-                continue
-            own, partial = gradient.own, gradient.partial
-            if isinstance(self.optimizer, SGD) and not self.optimizer.momentum:
-                update.descend(own, partial, lr, self.optimizer.weight_decay)
-            elif self.adam:
-                self.adam.change(own, partial, self.memory[name], lr)
-            else:
-                rate = lr.view(-1, *[1] * (own.ndim - 1))
-                total = partial[0] if len(partial) == 1 else partial.sum(0)
-                self.optimizer.step(own, total, self.memory[name], number, rate)
+            if name not in self.inside[place]:
+                self._take_step(name, gradient, lr, number)
+
+    def _take_step(self, name: str, gradient: Gradient, lr: Tensor, number: Tensor) -> None:
+        own, partial, rule = gradient.own, gradient.partial, self.optimizer
+        pull = self.pulls.get(name)
+        rate = lr.view(-1, *[1] * (own.ndim - 1))
+        if isinstance(rule, SGD) and not rule.momentum:
+            update.descend(own, partial, lr, rule.weight_decay + self.spring)
+            if pull is not None:
+                own.addcmul_(pull, rate, value=-1)
+            return
+        if pull is not None:
+            partial = (partial.sum(0) + pull + self.spring * own)[None]
+        if self.adam:
+            self.adam.change(own, partial, self.memory[name], lr)
+        else:
+            total = partial[0] if len(partial) == 1 else partial.sum(0)
+            rule.step(own, total, self.memory[name], number, rate)
 
     def forget(self) -> None:
         """Reset the optimizer's memory."""
@@ -167,9 +194,19 @@ class Network:
                 slot.zero_()
 
 
+def _copy(flat: Named, views: Named) -> None:
+    """Fill views of packed tensors with what the module has under their names."""
+    for name, packed in views.items():
+        packed.copy_(flat[name].view(packed.shape))
+
+
+def _zeros(tensors: list[Tensor]) -> list[Tensor]:
+    return [torch.zeros_like(tensor) for tensor in tensors]
+
+
 def _chosen(link: Layer, part: set[str]) -> dict[str, Gradient]:
     """The gradients of the weights of a link that are in the part."""
-    named = zip(link.named(), link.gradients(), strict=True)
+    named = zip(link.named(link.packed()), link.gradients(), strict=True)
     return {name: gradient for name, gradient in named if name in part}
 
 

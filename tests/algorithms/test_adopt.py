@@ -12,16 +12,18 @@ from coterie.algorithms import (
     IFCA,
     MCFL,
     DePRL,
-    EpidemicLearning,
     Facade,
     FedAvg,
+    FedOpt,
+    FedProx,
     FedRep,
+    FedSGD,
     HypCluster,
     Local,
     Oracle,
     Scaffold,
 )
-from coterie.core import algorithms
+from coterie.core import Algorithm, algorithms
 from coterie.core.newcomers import apart, hosts
 from coterie.runtimes.lockstep import DirectExchange, FrameExchange
 from coterie.runtimes.simulate import simulation_of
@@ -75,15 +77,23 @@ def test_alone_one_gets_nothing():
     assert adopted(Local())[-1] is None
 
 
-def test_without_a_server_newcomers_take_the_mean_of_some_random_nodes():
-    simulation, nodes, newcomers, models = adopted(EpidemicLearning(degree=2))
-    params, asked = simulation.states[0].params, hosts(nodes, newcomers)
+def takes_the_mean(name):
+    """Whether an algorithm says nothing of newcomers, and has no server."""
+    return algorithms[name].build.adopt is Algorithm.adopt
+
+
+@pytest.mark.parametrize("name", list(filter(takes_the_mean, sorted(algorithms.entries))))
+def test_without_a_server_newcomers_take_the_mean_of_some_random_nodes(name):
+    simulation, nodes, newcomers, models = adopted(tiny(name), algorithms[name].oracle)
+    ((_, params),), asked = simulation.personal(), hosts(nodes, newcomers)
     expected = torch.stack([torch.stack([params[i] for i in row]).mean(0) for row in asked])
     assert_close(models, expected, rtol=0, atol=1e-12)
 
 
-def test_facade_gives_the_mean_core_and_the_mean_head_that_fits():
-    simulation, nodes, newcomers, models = adopted(Facade(degree=2, warmup=0, samples=5))
+@pytest.mark.parametrize("shared_core", [True, False])
+def test_facade_gives_the_mean_core_and_the_mean_head_that_fits(shared_core):
+    algorithm = Facade(degree=2, warmup=0, samples=5, shared_core=shared_core)
+    simulation, nodes, newcomers, models = adopted(algorithm)
     state, asked = simulation.states[0], hosts(nodes, newcomers)
     for q, row in enumerate(asked):
         core = torch.stack([state.core[i] for i in row]).mean(0)
@@ -104,13 +114,17 @@ def test_deprl_gives_the_mean_core_and_trains_a_head_on_it():
     assert_close(models, newcomers.train(start, 0, "head", head, steps=4), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("algorithm", [FedAvg(clients=3), Scaffold(clients=3)])
+ONE_MODEL = [FedAvg(clients=3), FedSGD(), FedProx(clients=3), Scaffold(clients=3), FedOpt()]
+SEVERAL = [IFCA(models=3, clients=4), IFCA(models=3, shared_core=True), HypCluster(models=3)]
+
+
+@pytest.mark.parametrize("algorithm", ONE_MODEL, ids=lambda made: type(made).__name__)
 def test_a_server_gives_newcomers_its_model(algorithm):
     simulation, _, newcomers, models = adopted(algorithm)
     assert torch.equal(models, newcomers.of_server(simulation.state.params))
 
 
-@pytest.mark.parametrize("algorithm", [IFCA(models=3, clients=4), HypCluster(models=3)])
+@pytest.mark.parametrize("algorithm", SEVERAL, ids=lambda made: type(made).__name__)
 def test_of_several_models_newcomers_take_the_one_that_fits_their_train_data(algorithm):
     simulation, _, newcomers, models = adopted(algorithm)
     for q, offered in enumerate(newcomers.of_server(simulation.state.models)):

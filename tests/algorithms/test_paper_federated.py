@@ -34,6 +34,7 @@ from tests.algorithms.reference import (
     scaffold,
 )
 from tests.algorithms.world import N, make_nodes
+from tests.world import ways_to_run
 
 ROUNDS, SEED, LR = 3, 1, 0.2
 NODES = make_nodes((SEED,))
@@ -238,6 +239,42 @@ def test_ifca_draws_its_models_anew_until_each_wins_enough_clients(share, tries)
     simulation = played(algorithm)
     same(simulation.state.models[0], torch.stack(models))
     assert simulation.state.draws.tolist() == [draws]
+
+
+@some_clients
+@pytest.mark.parametrize("pretrain, scattered", [(0, 0), (1, 1), (2, 0), (0, 2)])
+def test_ifca_shares_weights_as_for_femnist(clients, pretrain, scattered):
+    algorithm = IFCA(
+        models=2, clients=clients, shared_core=True, pretrain=pretrain, scattered=scattered
+    )
+    words = NODES.draw("partition", 0, 1)[:, 0].tolist()
+    early = (pretrain, scattered, [word * 2 >> 32 for word in words])
+    box, core = choosers(algorithm, lambda i: 1), NODES.layout.core
+    models, chosen = ifca.run_sharing(box, drawn(2), ROUNDS, early, core)
+    simulation = played(algorithm)
+    same(simulation.state.models[0], torch.stack(models))
+    assert {i: int(j) for i, j in kept(simulation, "choice").items()} == chosen
+
+
+def test_models_that_share_their_core_cost_one_core_and_the_heads():
+    shared, whole = played(IFCA(shared_core=True)), played(IFCA())
+    saved = NODES.layout.core.stop * 8 * N * ROUNDS
+    sent = [simulation.exchange.server_sent.item() for simulation in (whole, shared)]
+    header = N * ROUNDS * 100
+    assert 0 <= saved - (sent[0] - sent[1]) < header, "but for the name of one more field"
+    assert torch.equal(shared.exchange.sent, whole.exchange.sent)
+
+
+def test_sharing_weights_is_the_same_in_all_blocks_and_over_frames():
+    algorithm = IFCA(shared_core=True, pretrain=1, scattered=1, clients=4)
+    expected = played(algorithm)
+    for blocks, exchange in ways_to_run(NODES):
+        way = FederatedSimulation(algorithm, blocks, exchange)
+        way.start()
+        for t in range(ROUNDS):
+            way.round(t)
+        same(way.state.models, expected.state.models)
+        assert torch.equal(way.exchange.sent, expected.exchange.sent)
 
 
 @some_clients

@@ -54,6 +54,21 @@ def test_blocks_and_frames_do_not_change_a_sealed_run(algorithm):
     assert_close(found, expected, rtol=0, atol=1e-9)
 
 
+def sent(algorithm, nodes, blocks, exchange):
+    simulate(algorithm, [nodes[part] for part in blocks], exchange)
+    return [*exchange.sent.tolist(), *exchange.server_sent.tolist()]
+
+
+@sealed_ones
+def test_blocks_frames_and_replicas_do_not_change_the_bytes_of_a_sealed_run(algorithm):
+    rows = torch.arange(N)
+    expected = sent(algorithm, NODES, [rows], DirectExchange(N))
+    assert sent(algorithm, NODES, rows.split(1), DirectExchange(N)) == expected
+    assert sent(algorithm, NODES, rows.split(1), FrameExchange(N)) == expected
+    both = sent(algorithm, make_nodes((2, 1)), [torch.arange(2 * N)], DirectExchange(N, 2))
+    assert [*both[N : 2 * N], both[-1]] == expected  # the second of two replicas
+
+
 @sealed_ones
 def test_a_peer_never_sends_sealed_models_in_the_clear(algorithm):
     plan = Plan(bytes(16), peers=tuple(range(N)), rounds=1)

@@ -11,7 +11,7 @@ import pytest
 from coterie import data
 from tests.contract.command import begin, write
 from tests.contract.company import LONG, Company, company, real
-from tests.contract.test_peers import lines, summary
+from tests.contract.test_peers import ALONE, lines, summary
 
 pytestmark = pytest.mark.slow
 MANY = tuple(range(16))
@@ -120,3 +120,40 @@ def test_peers_end_with_the_launch_that_started_them(here):
     launch.communicate(timeout=LONG)
     states = ("stopped", "done")
     peers.until(lambda: all(peers.standing(p).state in states for p in range(4)), "their end")
+
+
+ENDLESS = """
+import time
+from dataclasses import dataclass
+from coterie import Algorithm, State
+
+
+@dataclass(frozen=True)
+class Endless(Algorithm):
+    "Trains one round, and then for ever."
+
+    def start(self, nodes):
+        return State(nodes.initial_params())
+
+    def round(self, t, state, nodes):
+        if t == 1:
+            time.sleep(3600)
+        yield from ()
+        return State(nodes.train(state.params, t))
+
+    def personal(self, state, nodes):
+        return state.params
+"""
+
+
+def test_a_peer_that_is_stopped_while_it_trains_ends_and_keeps_what_was_done(here):
+    (here / "endless.py").write_text(ENDLESS)
+    changes = {"algorithm": [{"name": "endless:Endless"}], "runtime__checkpoint_every": 9}
+    table = real(**{**ALONE, **changes})
+    with company(here, table, 1) as peers:
+        peers.start(0)
+        peers.until(lambda: peers.round(0) == 1, "the first round")
+        peers.strike(signal.SIGTERM, 0)
+        assert peers.ends(0) == [143]
+        assert peers.checkpoints(0) == [0, 1]
+        assert peers.standing(0).state == "stopped"

@@ -44,13 +44,14 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "worst_tenth": NUMBER,
     "accuracy_variance": NUMBER,
     "jain_index": NUMBER,
+    "consensus_distance": NUMBER,
     "demographic_parity": (*NUMBER, type(None)),
     "equalized_odds": (*NUMBER, type(None)),
     "equalized_odds_tpr": (*NUMBER, type(None)),
     "fair_accuracy": (*NUMBER, type(None)),
     "bytes_per_node": NUMBER,
     "server_bytes": (*NUMBER, type(None)),
-    "rounds_to_target": (int, type(None)),
+    "rounds_to_target": (*NUMBER, type(None)),
     "settled": (bool, type(None)),
     "first_settled_round": (int, type(None)),
     "adjusted_rand_index": (*NUMBER, type(None)),
@@ -62,6 +63,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "parity_reason": (str, type(None)),
     "before_all_reduce": (dict, type(None)),
     "unseen": (dict, type(None)),
+    "notes": dict,
     "everywhere": (dict, type(None)),
 }
 PROMISED = {  # by the design
@@ -114,7 +116,7 @@ def test_the_summary_is_what_run_returns(made):
 def test_the_summary_says_when_an_accuracy_was_reached(tmp_path):
     changes = {"experiment__rounds": 3, "evaluate__every": 1}
     first = alone(tmp_path / "all", **changes, evaluate__target=0.001)
-    assert first["rounds_to_target"] in (1, 2, 3)
+    assert 1 <= first["rounds_to_target"] <= 3
     assert alone(tmp_path / "none", **changes)["rounds_to_target"] is None
 
 

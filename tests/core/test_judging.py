@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from coterie.core.judging import Judge, distinct
+from coterie.core.judging import Judge, consensus_distance, distinct
 
 from ..world import PATHS, World
 
@@ -93,3 +93,19 @@ def test_marks_tell_rows_with_other_samples_apart() -> None:
     first, which, marks = distinct(models, samples)
     assert len(first) == len(marks) == 3
     assert which[0] == which[1] and len(set(which.tolist())) == 3
+
+
+def test_nodes_that_agree_are_at_distance_0() -> None:
+    assert consensus_distance(torch.ones(6, 4), 3) == [0, 0]
+
+
+def test_the_distance_is_that_of_every_replica_alone() -> None:
+    first = torch.tensor([[0.0, 0.0], [2.0, 0.0]])
+    second = torch.tensor([[0.0, 4.0], [0.0, -4.0]])
+    assert consensus_distance(torch.cat([first, second]), 2) == pytest.approx([1, 4])
+
+
+def test_many_nodes_are_measured_some_at_a_time() -> None:
+    models = torch.randn(130, 5, dtype=torch.float64)
+    expected = (models - models.mean(0)).norm(dim=1).square().mean().sqrt()
+    assert consensus_distance(models, 130) == pytest.approx([float(expected)])

@@ -134,6 +134,19 @@ def test_an_option_over_several_lines_has_its_line_of_help_too() -> None:
     assert docs["third"] == ""
 
 
+def test_options_that_a_class_has_from_another_have_their_line_of_help() -> None:
+    @dataclass
+    class Base:
+        first: int = 1  # of the base
+        second: int = 2  # of the base
+
+    @dataclass
+    class Derived(Base):
+        second: int = 3  # of its own
+
+    assert field_docs(Derived) == {"first": "of the base", "second": "of its own"}
+
+
 def test_an_object_gives_the_table_that_makes_it() -> None:
     assert algorithms.spec(Facade(heads=3)) == {"name": "facade", "heads": 3}
     assert algorithms.spec(Facade(shared_core=False)) == {"name": "facade", "shared_core": False}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import coterie
 from coterie.data import load
 from coterie.data.celeba import read_faces
 from coterie.data.holdings import Cluster, Plan, Replica, deal
@@ -189,6 +190,16 @@ def test_celeba_may_be_divided_by_celebrity_and_told_by_domain(home: Path) -> No
     assert set(made.train.users.tolist()) == {0b10000, 0b10001}, "attractive, with or without waves"
 
 
+def test_celeba_may_tell_the_domain_of_every_image(home: Path) -> None:
+    write_celeba(home / "celeba")
+    made = load({"name": "celeba", "size": 8, "domains": True})
+    assert made.train.inputs.shape[1:] == (4, 8, 8) and len(made.mean) == len(made.std) == 4
+    domain = made.train.inputs[:, 3]
+    assert (domain == domain[:, :1, :1]).all()
+    smiles = made.train.targets == 1  # who smiles has no waves
+    assert (domain[:, 0, 0] == np.where(smiles, 0b10000, 0b10001)).all()
+
+
 def test_an_attribute_that_celeba_has_not_gets_a_suggestion(home: Path) -> None:
     write_celeba(home / "celeba")
     with pytest.raises(InputError, match="did you mean 'Smiling'"):
@@ -229,6 +240,36 @@ def test_shakespeare_is_rows_of_character_codes(home: Path) -> None:
     assert made.classes == len(LETTERS) == 80 and made.per_user_test
     assert "".join(LETTERS[int(code)] for code in made.train.inputs[0]) == "To be"
     assert made.train.targets.tolist() == [LETTERS.index(" "), LETTERS.index("o")]
+
+
+def speaker(text: str, count: int) -> dict[str, list[Any]]:
+    """Pieces of a text that says the same over and over."""
+    whole = text * count
+    return {"x": [whole[i : i + 5] for i in range(count)], "y": list(whole[5 : 5 + count])}
+
+
+def test_speakers_learn_to_go_on_as_nodes_of_a_run(home: Path, tmp_path: Path) -> None:
+    plays = {f"PLAY_{name}": name for name in ("ab", "Be", "a,b")}
+    for part, count in (("train", 12), ("test", 6)):
+        users = {user: speaker(text, count) for user, text in plays.items()}
+        write_json(home / "shakespeare" / "data" / part, users)
+    table = {
+        "experiment": {"name": "speakers", "rounds": 6, "seeds": [1]},
+        "data": {
+            "source": "shakespeare",
+            "partition": "natural",
+            "holdout": 0.0,
+            "clusters": [{"name": "all", "nodes": 3}],
+        },
+        "model": {"name": "leaf-shakespeare", "hidden": 8},
+        "train": {"epochs": 1, "batch": 4, "lr": 2.0},
+        "algorithm": [{"name": "fedavg"}, {"name": "epidemic", "degree": 2}],
+        "evaluate": {"every": 6},
+        "runtime": {"models": False},
+    }
+    made = coterie.run(coterie.Config.model_validate(table), tmp_path / "run", device="cpu")
+    reached = {result["label"]: result["accuracy_all"] for result in made["results"]}
+    assert min(reached.values()) > 10, "eighty characters, of which five are ever said"
 
 
 @pytest.mark.parametrize(

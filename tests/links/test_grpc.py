@@ -113,6 +113,30 @@ def test_closing_is_bounded_when_a_peer_takes_nothing() -> None:
         run(work(known))
 
 
+class Endless:
+    """A server that does not stop."""
+
+    async def stop(self, grace: float) -> None:
+        await asyncio.Event().wait()
+
+
+def test_closing_is_bounded_when_the_server_does_not_stop(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("coterie.links.grpc_link.ENDING", 0.05)
+
+    async def work(known: Roster) -> None:
+        a = link(0, known)
+        await a.open(Mailbox().receive)
+        server, a._server = a._server, Endless()
+        await a.close()
+        await server.stop(None)
+
+    with roster(2) as known:
+        run(work(known))
+    assert "leaves streams behind" in caplog.text
+
+
 def test_the_oldest_frames_for_an_unreachable_peer_are_dropped() -> None:
     async def work(known: Roster) -> None:
         few = settings(queue_frames=3)

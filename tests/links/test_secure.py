@@ -83,6 +83,14 @@ def test_fewer_members_than_the_threshold_give_no_sum(phase):
     assert collector.result is None
 
 
+@pytest.mark.parametrize("phase", PHASES)
+def test_where_all_are_needed_nobody_may_drop_out(phase):
+    wanted = session(threshold=3)
+    assert played(wanted).members == (0, 1, 2)
+    with pytest.raises(SecureError, match="2 members are left, and 3 are needed"):
+        played(wanted, {1: phase})
+
+
 @pytest.mark.parametrize(
     ("group", "threshold"),
     [
@@ -316,6 +324,14 @@ def test_a_requester_gets_one_sum_in_a_superstep():
     Member(identity(0), register, parts).hear(forged("request", later, later.pack()))
     with pytest.raises(SecureError, match="a second sum"):
         Member(identity(0), register, parts).hear(forged("request", first, first.pack()))
+
+
+def test_sums_of_two_rounds_give_away_a_model_that_stood_still():
+    """A limit of secure aggregation, not a mistake: docs/secure-aggregation.md tells of it."""
+    with_two, without = played(session((0, 1, 2))), played(session((0, 1), t=1))
+    left = [both - fewer for both, fewer in zip(with_two.parts, without.parts, strict=True)]
+    for part, model in zip(left, vectors(session((0, 1, 2)))[2], strict=True):
+        assert np.allclose(part, model, rtol=0, atol=1e-7)
 
 
 def test_another_vector_than_the_members_is_refused():

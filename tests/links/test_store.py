@@ -212,3 +212,17 @@ def test_a_store_that_cannot_be_written_is_said_at_the_start(tmp_path):
 def test_a_url_that_is_no_store_is_refused(url, match):
     with pytest.raises(InputError, match=match):
         Store(url, RUN, 0)
+
+
+def test_closing_is_bounded_when_the_store_does_not_answer(folder, monkeypatch):
+    monkeypatch.setattr("coterie.links.store._CLOSING", 0.05)
+    answers = threading.Event()
+
+    async def check():
+        store = at(folder)
+        await store.put(b"model")
+        monkeypatch.setattr(store._system, "exists", lambda path: answers.wait(60))
+        await store.close()
+        answers.set()
+
+    finish(check())

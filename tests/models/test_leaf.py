@@ -26,7 +26,13 @@ def size(module: nn.Module) -> int:
     [
         ({"name": "leaf-femnist"}, Shape((1, 28, 28), 62), 6_603_710),
         ({"name": "leaf-femnist", "hidden": 512}, Shape((1, 28, 28), 10), 1_663_370),
+        ({"name": "leaf-femnist", "port": True}, Shape((1, 28, 28), 62), 6_603_710),
         ({"name": "leaf-celeba"}, Shape((3, 84, 84), 2), 896 + 3 * 9248 + 4 * 64 + 2 * 1153),
+        (
+            {"name": "leaf-celeba", "port": True},
+            Shape((3, 84, 84), 2),
+            896 + 3 * 9248 + 4 * 64 + 2 * 1569,
+        ),
         ({"name": "leaf-shakespeare"}, Shape((80,), 80), 640 + 272_384 + 526_336 + 20_560),
     ],
 )
@@ -37,9 +43,24 @@ def test_models_have_the_published_sizes(spec, shape, count):
 
 
 @pytest.mark.parametrize("side", [8, 64, 85])
-def test_the_celeba_model_takes_any_image_size(side):
-    module = models.build({"name": "leaf-celeba"}).build(Shape((3, side, side), 2))
+@pytest.mark.parametrize("port", [False, True])
+def test_the_celeba_model_takes_any_image_size(side, port):
+    module = models.build({"name": "leaf-celeba", "port": port}).build(Shape((3, side, side), 2))
     assert module(torch.zeros(2, 3, side, side)).shape == (2, 2)
+
+
+@pytest.mark.parametrize("side", [8, 31, 33])
+@pytest.mark.parametrize("port", [False, True])
+def test_the_femnist_model_takes_any_image_size(side, port):
+    module = models.build({"name": "leaf-femnist", "port": port}).build(Shape((1, side, side), 5))
+    assert module(torch.zeros(2, 1, side, side)).shape == (2, 5)
+
+
+def test_norms_may_take_the_statistics_of_the_batch_when_judged():
+    module = models.build({"name": "leaf-celeba", "running": False}).build(Shape((3, 8, 8), 2))
+    x = torch.randn(4, 3, 8, 8)
+    torch.testing.assert_close(module.eval()(x), module.train()(x))
+    assert not [name for name, _ in module.named_buffers()]
 
 
 def test_the_text_model_refuses_images():

@@ -41,8 +41,9 @@ def choice(done: int, head: int) -> dict[str, Any]:
     return {"kind": "choice", "round": done, "choice": head}
 
 
-def end(done: int, finished: bool = True) -> dict[str, Any]:
-    return {"kind": "end", "round": done, "bytes": 7, "seconds": 2.0, "finished": finished}
+def end(done: int, finished: bool = True, late: int = 0) -> dict[str, Any]:
+    sent = 100 * done + late
+    return {"kind": "end", "round": done, "bytes": sent, "seconds": 2.0, "finished": finished}
 
 
 def folder(path: Path, *records: dict[str, Any], torn: str = "") -> Path:
@@ -112,10 +113,21 @@ def test_a_final_all_reduce_is_no_training_traffic(tmp_path):
     assert result["before_all_reduce"]["accuracy_all"] == 75
 
 
+def test_what_was_answered_to_slower_peers_after_the_last_round_counts(tmp_path):
+    diaries = [[member(n, "a"), score(2, 10), end(2, late=30 * n)] for n in (0, 1)]
+    (result,) = Collection(CONFIG, stories(tmp_path, *diaries)).results()
+    assert result["bytes_per_node"] == (200 + 230) / 2
+    stopped = [member(2, "a"), score(1, 10), end(1, finished=False, late=50)]
+    (result,) = Collection(CONFIG, stories(tmp_path / "stopped", stopped)).results()
+    assert result["bytes_per_node"] == 100
+
+
 def test_a_server_is_no_node_but_its_bytes_count(tmp_path):
-    found = stories(tmp_path, [member(-1, ""), end(2)], [member(0, "a"), score(2, 10), end(2)])
+    found = stories(
+        tmp_path, [member(-1, ""), end(2, late=7)], [member(0, "a"), score(2, 10), end(2)]
+    )
     (result,) = Collection(CONFIG, found).results()
-    assert result["nodes"] == 1 and result["server_bytes"] == 7
+    assert result["nodes"] == 1 and result["server_bytes"] == 207
 
 
 def test_a_last_line_that_was_cut_short_is_left_out(tmp_path):
@@ -128,3 +140,47 @@ def test_nobody_who_began_is_an_empty_summary(tmp_path):
     assert read_story(tmp_path) is None
     assert write_summary(tmp_path, CONFIG, [])["results"] == []
     assert (tmp_path / "records.jsonl").read_text() == ""
+
+
+def picked(done: int, *peers: int, competitive: int | None = None) -> dict[str, Any]:
+    return {"kind": "picked", "round": done, "peers": list(peers), "competitive": competitive}
+
+
+def test_whom_peers_picked_is_set_against_their_clusters(tmp_path):
+    found = stories(
+        tmp_path,
+        [member(0, "a"), picked(1, 1, 2, competitive=8), picked(2, 1, competitive=4)],
+        [member(1, "a"), picked(1, 0, competitive=6)],
+        [member(2, "b"), picked(1, 0, 3, competitive=5)],  # nobody knows anything of peer 3
+    )
+    rows = [r for r in Collection(CONFIG, found).records() if r["kind"] == "picked"]
+    assert [(r["round"], r["cluster"], r["same"], r["picks"]) for r in rows] == [
+        (1, "a", 2 / 3, 3),
+        (1, "b", 0.0, 1),
+        (2, "a", 1.0, 1),
+    ]
+    assert [r["competitive"] for r in rows] == [7, 5, 4]
+    assert rows[0]["label"] == "facade" and rows[0]["seed"] == 1
+
+
+def test_picks_without_groups_say_nothing_about_groups(tmp_path):
+    found = stories(tmp_path, [member(0, "a"), picked(1, 1)], [member(1, "a"), picked(1)])
+    (row,) = [r for r in Collection(CONFIG, found).records() if r["kind"] == "picked"]
+    assert row["same"] == 1 and "competitive" not in row
+
+
+def test_what_a_server_noted_is_in_the_records_and_the_result(tmp_path):
+    place = {"label": "facade", "scenario": "2:1", "seed": 1}
+    notes = [
+        {"kind": "note", **place, "round": t, "name": name, "values": values}
+        for t in (1, 2)
+        for name, values in (("entropy", [0.5 * t]), ("domains", [3, t]))
+    ]
+    found = stories(
+        tmp_path,
+        [member(0, "a"), score(2, 10), end(2)],
+        [{**member(-1, ""), "cluster": None}, *notes, end(2)],
+    )
+    made = Collection(CONFIG, found)
+    assert [record for record in made.records() if record["kind"] == "note"] == notes
+    assert made.results()[0]["notes"] == {"entropy": 1.0}

@@ -31,6 +31,11 @@ def test_one_seed_has_no_interval() -> None:
     assert found == {"mean": 80, "std": 0, "ci95": None}
 
 
+def test_in_the_mean_of_clusters_all_clusters_count_alike() -> None:
+    found = aggregate(RESULTS)["facade"]["3:1"]["cluster_mean"]
+    assert found["mean"] == pytest.approx((85 + 92) / 2) and found["std"] == pytest.approx(3.5)
+
+
 def test_fair_accuracy_of_means_is_the_thesis_reading() -> None:
     found = aggregate(RESULTS)["facade"]["3:1"]["fair_accuracy_of_means"]
     assert found["mean"] == pytest.approx(2 / 3 * 88.5 + (100 - 7) / 3)
@@ -49,3 +54,4 @@ def test_no_results_have_an_empty_aggregate() -> None:
 def test_errors_are_aggregated_like_accuracies() -> None:
     results = [{"label": "x", "scenario": "s", "accuracy": None, "mse": {"a": 0.5}}]
     assert aggregate(results)["x"]["s"]["mse:a"]["mean"] == 0.5
+    assert aggregate(results)["x"]["s"]["cluster_mean"]["mean"] is None

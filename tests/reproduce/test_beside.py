@@ -54,6 +54,14 @@ def test_columns_are_the_papers_where_it_has_some():
     assert keys_of([row(1, 0, Value(1))]) == [KEY]
 
 
+def test_a_single_cluster_has_no_columns_of_its_own():
+    one = {**RESULT, "metric": "accuracy", "accuracy": {"all": 40.0}, "rounds_to_target": 7.5}
+    assert keys_of([Row("EL", "8", [one])]) == ["accuracy_all", "rounds_to_target"]
+    two = {**one, "accuracy": {"a": 40.0, "b": 30.0}, "rounds_to_target": None}
+    assert keys_of([Row("EL", "8", [two])])[:3] == ["accuracy:a", "accuracy:b", "accuracy_all"]
+
+
 def test_titles_and_decimals_follow_the_key():
     assert [title(k) for k in (KEY, "mse:a", "demographic_parity")] == ["minority %", "a MSE", "DP"]
+    assert title("note:lambda conv4") == "lambda conv4" and digits("note:entropy") == 2
     assert [digits(k) for k in (KEY, "fair_accuracy_of_means", "equalized_odds")] == [2, 2, 4]

@@ -111,6 +111,25 @@ def test_every_committed_experiment_has_a_sane_size(name):
             assert table.options.get("degree", 0) < size
 
 
+RATES = {
+    "lecture-fedavg-rates": "lecture-fedavg-mnist",
+    "lecture-dpsgd-rates": "lecture-dpsgd-graphs",
+    "lecture-dirichlet-rates": "lecture-dirichlet",
+    "lecture-fair-rates": "lecture-fair-table",
+}
+
+
+@pytest.mark.parametrize("rates, table", RATES.items())
+def test_rates_are_chosen_without_the_tests_and_the_seeds_of_the_table(rates, table):
+    tried, run = ([part.config for part in library.load(n).parts] for n in (rates, table))
+    assert {part.data.source["name"] for part in tried} == {"held-out"}
+    assert {part.data.source["of"] for part in tried} == {part.data.source for part in run}
+    seeds = [{seed for part in parts for seed in part.experiment.seeds} for parts in (tried, run)]
+    assert not seeds[0] & seeds[1]
+    algorithms = [{t.name for part in parts for t in part.algorithm} for parts in (tried, run)]
+    assert algorithms[0] == algorithms[1]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_papers_percents_and_fractions_are_what_their_keys_say(name):
     paper = library.load(name).file.paper

@@ -12,6 +12,7 @@ import torch
 
 from coterie.core import Fetch, Nodes, Ring, Send
 from coterie.core.messages import Message
+from coterie.errors import InputError
 from coterie.links import wire
 from coterie.runtimes.conversation import CHATTY, Bounds, Conversation
 from coterie.runtimes.packing import pack, unpack
@@ -96,6 +97,16 @@ def fetch(talk: Conversation, *of: int) -> Fetch:
 def frame(kind: str, sender: int, t: int = 0, step: int = 0, value: float = 1.0) -> bytes:
     held = {"x": torch.full((1, 3), value).double()} if kind in ("send", "offer") else {}
     return wire.encode(wire.Frame(RUN, t, step, sender, kind, held))
+
+
+def test_a_message_that_nobody_would_take_is_an_error_of_its_sender() -> None:
+    table = Table(3)
+    table.begin()
+    talk = table.talks[0]
+    talk.bounds = Bounds(ROUNDS, limits=wire.Limits(header=50, body=50))
+    with pytest.raises(InputError, match=r"runtime\.largest"):
+        table.say(0, ring(talk))
+    assert not table.said("send")
 
 
 def test_all_who_said_hello_are_there_when_the_run_begins() -> None:

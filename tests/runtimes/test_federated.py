@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -34,12 +34,6 @@ class Clients:
 class Toy(Federated):
     """The server averages; a client remembers its last model and how often it took part."""
 
-    fraction: float = 1.0
-    clients: int = 0
-
-    def cohort(self) -> Cohort:
-        return Cohort(self.fraction, self.clients)
-
     def start(self, nodes: Nodes) -> Clients:
         return Clients(nodes.initial_params(), torch.zeros_like(nodes.ids))
 
@@ -60,9 +54,6 @@ class Toy(Federated):
 
     def deliver(self, server: State, state: Clients, nodes: Nodes) -> Clients:
         return replace(state, params=(state.params + nodes.of_server(server.params)) / 2)
-
-    def personal(self, state: Clients, nodes: Nodes) -> Tensor:
-        return state.params
 
 
 @dataclass(frozen=True)
@@ -290,6 +281,19 @@ def test_large_states_lie_in_the_hosts_memory(monkeypatch: pytest.MonkeyPatch) -
     again = played(made(Toy(clients=3), nodes))
     assert again.kept[0].slots["params"].device.type == "cpu"
     assert torch.equal(models(again), expected)
+
+
+def test_what_is_no_part_of_a_deployed_model_is_not_fetched_for_it() -> None:
+    @dataclass(frozen=True)
+    class Aside(Toy):
+        deploys_kept: ClassVar[bool] = False
+
+        def deliver(self, server: State, state: Clients, nodes: Nodes) -> State:
+            assert not len(state.params)
+            return State(nodes.of_server(server.params))
+
+    simulation = played(made(Aside(clients=3), World(n=6).nodes()))
+    assert torch.equal(models(simulation), simulation.state.params.expand(6, -1))
 
 
 def test_rows_that_were_kept_and_rows_that_are_new_come_in_the_order_asked() -> None:

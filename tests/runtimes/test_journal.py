@@ -21,6 +21,11 @@ def test_records_are_read_by_kind_in_the_order_they_were_added(journal: Journal)
     assert journal.read("other") == []
 
 
+def test_a_record_that_only_speaks_of_a_kind_is_none_of_it(journal: Journal) -> None:
+    journal.append([{"kind": "node", "note": {"kind": "cluster"}}, CLUSTER])
+    assert journal.read("cluster") == [CLUSTER]
+
+
 def test_a_journal_that_was_never_written_is_empty(journal: Journal) -> None:
     assert journal.size() == 0
     assert journal.sync() == 0

@@ -48,15 +48,27 @@ def test_a_frame_is_taken_once() -> None:
 
 def test_a_peer_that_fills_the_box_does_not_silence_the_others() -> None:
     mail = box(peers=4, ahead=1000)
-    for step in range(10):
+    for step in range(1, 11):
         mail.put((0, step), "send", 0, bytes(100))
     with pytest.raises(WireError, match="no room"):
-        mail.put((0, 10), "send", 0, bytes(100))
+        mail.put((0, 11), "send", 0, bytes(100))
     for sender in (1, 2, 3):
-        mail.put((0, 0), "send", sender, bytes(250))
+        mail.put((0, 1), "send", sender, bytes(250))
         with pytest.raises(WireError, match="no room"):
-            mail.put((0, 1), "send", sender, bytes(1))
+            mail.put((0, 2), "send", sender, bytes(1))
     assert sum(mail.held.values()) <= 2000
+
+
+def test_the_superstep_at_hand_has_room_for_everybody_however_large_models_are() -> None:
+    mail = box(peers=4, ahead=1000)
+    for sender in range(4):
+        mail.put((0, 0), "send", sender, bytes(5000))
+    mail.put((0, 1), "send", 0, bytes(900))  # and none of it counts for the next
+    mail.advance((0, 1))
+    for sender in range(1, 4):
+        mail.put((0, 1), "send", sender, bytes(5000))
+    assert len(mail.take((0, 1), "send")) == 4
+    assert not any(mail.held.values())
 
 
 def test_before_the_start_frames_of_all_possible_first_rounds_are_taken() -> None:

@@ -4,8 +4,9 @@ from torch import Tensor
 
 from coterie.core import Fetch, Full, Listen, Nodes, Ring, Send
 from coterie.core.messages import Message
+from coterie.errors import InputError
 from coterie.links import wire
-from coterie.runtimes.packing import pack, sources, targets, unpack
+from coterie.runtimes.packing import check_size, pack, sources, targets, unpack
 
 from ..world import World
 
@@ -122,3 +123,11 @@ def test_an_inbox_without_letters_is_legal() -> None:
     nodes = alone()
     for message in (send(nodes), Listen(nodes.graph(Ring(), 0))):
         assert heard(message) == ([], {})
+
+
+def test_what_the_others_would_refuse_is_not_sent_and_says_what_to_set() -> None:
+    limits = wire.Limits.up_to(1 << 20)
+    check_size(None, limits)
+    check_size(frame(0, {"x": torch.zeros(1, 1 << 18)}), limits)
+    with pytest.raises(InputError, match=r"sends 3 MiB at once.* take 1; set runtime\.largest"):
+        check_size(frame(0, {"x": torch.zeros(3, 1 << 18)}), limits)

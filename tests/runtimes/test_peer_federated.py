@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
-from coterie.core import Cohort, Federated, Listen, Nodes, Nothing, Program, Send, State, mean
+from coterie.core import Federated, Listen, Nodes, Nothing, Program, Send, State, mean
 from coterie.core.graphs import SERVER
 from coterie.runtimes.lockstep import DirectExchange
 from coterie.runtimes.pace import Pace
@@ -29,11 +28,8 @@ AT_THE_END = -1
 class Adding(Federated):
     """Clients add 1 plus their id to the server's value, the server takes the mean."""
 
-    some: int = 2  # clients of a round
+    clients: int = 2
     pauses: dict[tuple[int, int], threading.Event] = field(default_factory=dict, hash=False)
-
-    def cohort(self) -> Cohort:
-        return Cohort(clients=self.some)
 
     def start_server(self, server: Nodes) -> State:
         return State(torch.zeros(len(server), server.layout.size, dtype=torch.float64))
@@ -60,9 +56,6 @@ class Adding(Federated):
         self.pause(int(nodes.ids[0]), AT_THE_END)
         return State(nodes.of_server(server.params))
 
-    def personal(self, state: State, nodes: Nodes) -> Tensor:
-        return state.params
-
 
 def simulated(algorithm: Federated, rounds: int) -> list[float]:
     simulation = simulation_of(algorithm, [World(n=N, counts=(4,) * N).nodes()], DirectExchange(N))
@@ -75,10 +68,10 @@ def simulated(algorithm: Federated, rounds: int) -> list[float]:
 @pytest.mark.parametrize("some", [1, 2, N])
 def test_clients_and_server_play_what_is_simulated(some: int) -> None:
     async def test() -> None:
-        company = Company(Adding(some), N, rounds=7)
+        company = Company(Adding(clients=some), N, rounds=7)
         company.start_all()
         outcomes = await company.outcomes()
-        assert values(outcomes) == pytest.approx(simulated(Adding(some), 7), abs=1e-12)
+        assert values(outcomes) == pytest.approx(simulated(Adding(clients=some), 7), abs=1e-12)
         assert outcomes[SERVER].personal is None
 
     within(test())

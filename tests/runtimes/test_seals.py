@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from dataclasses import dataclass
 
 import pytest
@@ -11,21 +12,32 @@ import torch
 from torch.testing import assert_close
 
 from coterie.algorithms import DPSGD, PPDL, EpidemicLearning, FedAvg
-from coterie.core import Algorithm, Federated, Full, Send, State
+from coterie.config import Config
+from coterie.core import Algorithm, Federated, Fetch, Full, Send, State
 from coterie.core.federated import server_of
 from coterie.core.graphs import SERVER
+from coterie.errors import InputError
 from coterie.links import wire
-from coterie.links.letters import Identity, Letter
+from coterie.links.broker import Broker
+from coterie.links.letters import Identity, Letter, Session
 from coterie.links.link import Link
 from coterie.links.loopback import Hub
+from coterie.links.mqtt_link import MqttLink, Settings
 from coterie.links.ports import reserved_ports
+from coterie.links.quorum import quorum
 from coterie.links.roster import Roster
+from coterie.links.store import Store
+from coterie.links.wire import WireError
 from coterie.runtimes.lockstep import DirectExchange
 from coterie.runtimes.peer import Peer
 from coterie.runtimes.plan import Plan
+from coterie.runtimes.roll import Roll
+from coterie.runtimes.seals import Seals
 from coterie.runtimes.simulate import simulation_of
 from tests.algorithms.world import N, make_nodes
 from tests.links import grpc_peers
+from tests.links import peers as mqtt_peers
+from tests.links.mosquitto import mosquitto, needs_mosquitto
 
 ROUNDS = 2
 LONG = 120.0  # seconds; reached only where something is broken
@@ -41,13 +53,23 @@ def identity(me, ids):
     return Identity(me, grpc_peers.key_of(f"peer-{me}").key, known)
 
 
-def simulated(algorithm):
-    simulation = simulation_of(algorithm, [make_nodes((1,))], DirectExchange(N))
+def simulated(algorithm, threshold=0.5):
+    """The personal models of a simulation, and the bytes that each peer, and a server, sent."""
+    exchange = DirectExchange(N, 1, threshold)
+    simulation = simulation_of(algorithm, [make_nodes((1,))], exchange)
     simulation.start()
     for t in range(ROUNDS):
         simulation.round(t)
+    server = exchange.server_sent.tolist() if isinstance(algorithm, Federated) else []
+    sent = [*exchange.sent.tolist(), *server]  # an all-reduce is not training traffic
     simulation.finish(ROUNDS)
-    return torch.cat([models for _, models in simulation.personal()])
+    return torch.cat([models for _, models in simulation.personal()]), sent
+
+
+def same(found, expected):
+    """Equal models, and as many bytes."""
+    assert_close(found[0], expected[0], rtol=0, atol=1e-9)
+    assert found[1] == expected[1]
 
 
 def peer_of(algorithm, peer, link, plan, ids):
@@ -56,19 +78,21 @@ def peer_of(algorithm, peer, link, plan, ids):
     return Peer(algorithm, nodes, link, plan, identity=identity(peer, ids))
 
 
-async def _played(algorithm, link):
+async def _played(algorithm, link, **more):
     ids = ids_of(algorithm)
-    plan = Plan(RUN, tuple(ids), ROUNDS, deadline=LONG, patience=LONG, evaluate_every=ROUNDS)
+    known = {"deadline": LONG, "patience": LONG, "evaluate_every": ROUNDS, **more}
+    plan = Plan(RUN, tuple(ids), ROUNDS, **known)
     peers = [peer_of(algorithm, peer, link(peer), plan, ids) for peer in ids]
     async with asyncio.timeout(2 * LONG):
         done = await asyncio.gather(*(peer.run() for peer in peers))
     assert all(outcome.finished and outcome.rounds == ROUNDS for outcome in done)
     assert not any(peer.status().rejected for peer in peers)
-    return torch.cat([outcome.personal for outcome in done[:N]])
+    personal = torch.cat([outcome.personal for outcome in done[:N]])
+    return personal, [outcome.bytes for outcome in done]
 
 
-def played(algorithm, link):
-    return asyncio.run(_played(algorithm, link))
+def played(algorithm, link, **more):
+    return asyncio.run(_played(algorithm, link, **more))
 
 
 SEALED = [
@@ -82,7 +106,59 @@ SEALED = [
 
 @pytest.mark.parametrize("algorithm", SEALED, ids=str)
 def test_sealed_peers_play_what_is_simulated(algorithm):
-    assert_close(played(algorithm, Hub().link), simulated(algorithm), rtol=0, atol=1e-9)
+    same(played(algorithm, Hub().link), simulated(algorithm))
+
+
+def test_a_run_may_ask_for_all_members_instead_of_a_majority():
+    seen, hub, algorithm = [], Hub(), PPDL(sealed=True)
+    found = played(algorithm, lambda peer: Tap(hub.link(peer), seen), threshold=1.0)
+    same(found, simulated(algorithm, threshold=1.0))
+    requests = [x for x in letters_of(seen) if x.kind == "request"]
+    assert {Session.unpack(x.body).threshold for x in requests} == {3}
+
+
+def member_alone(threshold):
+    """Peer 0 at the first superstep of a sealed run, and the letters that it writes."""
+    nodes, written = make_nodes((1,))[torch.tensor([0])], []
+    roll = Roll(list(range(1, N)), patience=5)
+    known = identity(0, range(N))
+    seals = Seals(nodes, RUN, roll, known, lambda *letter: written.append(letter), threshold)
+    nobody = torch.full((1, 1), -1)
+    seals.say(Fetch({"x": torch.zeros(1, 4)}, nobody, sealed=True), (0, 0))
+    return seals, written
+
+
+@pytest.mark.parametrize(("threshold", "asked"), [(0.5, 3), (1.0, 2)])
+def test_a_requester_that_asks_for_another_threshold_gets_no_answer(threshold, asked):
+    seals, written = member_alone(threshold)
+    for least in (asked, quorum(3, threshold)):
+        session = Session(RUN, 0, 0, 5, (0, 1, 2), least, (4,), bytes([least]) * 16)
+        letter = identity(5, range(N)).write("request", session.id, session.pack()).pack()
+        if least == asked:
+            with pytest.raises(WireError, match=f"a threshold of {asked}, which this run does not"):
+                seals.hear(5, (0, 0), letter)
+            assert not written
+        else:
+            seals.hear(5, (0, 0), letter)
+            assert len(written) == 1
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.49, 1.01, float("nan")])
+def test_a_threshold_below_a_majority_is_refused(threshold):
+    with pytest.raises(InputError, match="a secure sum needs a majority of its members"):
+        Plan(RUN, (0, 1, 2), 1, threshold=threshold)
+    with pytest.raises(InputError, match=r"runtime\.threshold: a secure sum needs a majority"):
+        Config(runtime={"threshold": threshold})
+
+
+def test_a_quorum_is_a_majority_and_as_large_a_share_as_asked_for():
+    found = {share: [quorum(n, share) for n in range(2, 8)] for share in (0.5, 2 / 3, 0.8, 1.0)}
+    assert found == {
+        0.5: [2, 2, 3, 3, 4, 4],
+        2 / 3: [2, 2, 3, 4, 4, 5],
+        0.8: [2, 3, 4, 4, 5, 6],
+        1.0: [2, 3, 4, 5, 6, 7],
+    }
 
 
 @dataclass(frozen=True)
@@ -129,7 +205,28 @@ def roster(ids):
 def test_sealed_peers_over_grpc_play_what_is_simulated(algorithm):
     with roster(ids_of(algorithm)) as known:
         found = played(algorithm, lambda peer: grpc_peers.link(peer, known))
-    assert_close(found, simulated(algorithm), rtol=0, atol=1e-9)
+    same(found, simulated(algorithm))
+
+
+@needs_mosquitto
+@pytest.mark.parametrize(
+    ("algorithm", "inline"),  # short letters as messages, longer ones through the store
+    [(PPDL(sealed=True), 64 << 10), (FedAvg(sealed=True), 1000)],
+    ids=str,
+)
+def test_sealed_peers_over_mqtt_play_what_is_simulated(algorithm, inline, tmp_path):
+    run, store = os.urandom(16), f"file://{tmp_path}/store"
+    pins = {peer: mqtt_peers.fingerprint(f"peer {peer}") for peer in ids_of(algorithm)}
+    settings = Settings(inline=inline, patience=LONG, start=LONG, fetch=LONG)
+    with mosquitto(tmp_path) as running:
+        broker = Broker("127.0.0.1", running.port)
+
+        def link(peer):
+            mine = mqtt_peers.identity(f"peer {peer}")
+            return MqttLink(peer, run, pins, broker, mine, Store(store, run, peer), settings)
+
+        found = played(algorithm, link)
+    same(found, simulated(algorithm))
 
 
 class Tap(Link):
@@ -149,13 +246,17 @@ class Tap(Link):
         await self.link.close()
 
 
+def letters_of(seen):
+    frames = [wire.decode(f) for f in seen if wire.peek(f).kind == "seal"]
+    return [Letter.unpack(f.rows["letter"].numpy().tobytes()) for f in frames]
+
+
 def test_no_frame_of_a_sealed_run_holds_a_model():
     seen, hub = [], Hub()
     played(PPDL(sealed=True), lambda peer: Tap(hub.link(peer), seen))
     kinds = {wire.peek(frame).kind for frame in seen}
     assert "seal" in kinds and not kinds & {"send", "offer"}
-    frames = [wire.decode(f) for f in seen if wire.peek(f).kind == "seal"]
-    letters = [Letter.unpack(f.rows["letter"].numpy().tobytes()) for f in frames]
+    letters = letters_of(seen)
     assert {letter.kind for letter in letters} >= {"request", "masked", "open"}
     size = make_nodes((1,)).layout.size
     assert all(len(x.body) == 4 * (size + 1) for x in letters if x.kind == "masked")

@@ -15,11 +15,11 @@ from coterie.core.draws_gpu import draw_on_gpu
 from coterie.core.samples import Pool, Samples
 from coterie.core.slots_gpu import sum_slots_on_gpu
 from coterie.models import Shape, build_model
-from coterie.training import TrainingSettings, make_engine, network, objectives, optimizers
+from coterie.training import TrainingSettings, make_engine, network
 from coterie.training.fused import FusedEngine
 from coterie.training.kernels.samples import gather
 from coterie.training.objectives import Classification, Objective, Reconstruction, Regression
-from coterie.training.optimizers import SGD, Adam
+from coterie.training.optimizers import SGD, Adam, Optimizer
 
 from .kernel_reference import CLASSES, error
 from .layer_cases import LAYER_CASES
@@ -75,13 +75,13 @@ def painter() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 3, 3, padding=1))
 
 
-def make_nodes(path: str) -> Nodes:
+def make_nodes(path: str, optimizer: Optimizer | None = None) -> Nodes:
     torch.manual_seed(1)
     images = torch.randint(0, 256, (100, 1, 8, 8), dtype=torch.uint8)
     pool = Pool(images, torch.arange(100) % CLASSES, (0.5,), (0.5,))
     cpu = torch.device("cpu")
     settings = TrainingSettings(
-        objectives.build("classification"), optimizers.build("sgd"), CLASSES, 2, cpu, torch.float32
+        Classification(), optimizer or SGD(), CLASSES, 2, cpu, torch.float32
     )
     engine = make_engine(small(), (1, 8, 8), settings, path=path)
     count = torch.tensor([5, 2, 0, 3])
@@ -113,6 +113,23 @@ def engine_outputs(path: str) -> list[torch.Tensor]:
 def check_engine() -> bool:
     pairs = zip(engine_outputs("fused"), engine_outputs("stacked"), strict=True)
     return all(torch.allclose(a, b, atol=1e-5, equal_nan=True) for a, b in pairs)
+
+
+def check_pulls() -> bool:
+    """A correction, a spring and both are added to gradients as without the kernels."""
+    right = True
+    for optimizer in (SGD(weight_decay=0.1), SGD(momentum=0.5)):
+        found: list[list[torch.Tensor]] = []
+        for path in ("fused", "stacked"):
+            nodes = make_nodes(path, optimizer)
+            start = nodes.initial_params()
+            pull = torch.linspace(-0.1, 0.1, start.numel()).view_as(start)
+            params = nodes.train(start, 0, correction=pull)
+            params = nodes.train(params, 1, steps=torch.tensor([2, 1, 0, 2]), proximal=0.5)
+            found.append([params, nodes.train(params, 2, correction=-pull, proximal=0.3)])
+            assert path == "stacked" or isinstance(nodes.population.engine, FusedEngine)
+        right &= all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*found, strict=True))
+    return right
 
 
 def check_error_engine(build: Callable[[], nn.Module], objective: Objective) -> bool:
@@ -250,6 +267,9 @@ CASES: dict[str, Callable[[], bool]] = {
     ),
     "strides-odd-sizes-two-linear-layers": lambda: error(odd, (2, 13, 13)) < 1e-5,
     "adam": lambda: error(small(), (1, 8, 8), Adam()) < 1e-4,
+    "cnn-of-ppdl": lambda: (
+        error(build_model({"name": "cnn"}, Shape((1, 12, 12), CLASSES)), (1, 12, 12), Adam()) < 1e-4
+    ),
     "head-only": lambda: error(small(), (1, 8, 8), part={"fc.weight", "fc.bias"}) < 1e-5,
     "core-layer-only": lambda: (
         error(
@@ -290,6 +310,7 @@ CASES: dict[str, Callable[[], bool]] = {
         apart(lambda: error(small(), (1, 8, 8), SGD(0.5), {"fc.weight", "fc.bias"})) < 1e-5
         and apart(lambda: error(odd, (2, 13, 13), part={"3.weight", "3.bias"})) < 1e-5
     ),
+    "corrections-and-springs": check_pulls,
     "different-rows-share-a-capture": check_buckets,
     "tf32-runs": lambda: error(small(), (1, 8, 8), precision="tf32") < 2e-2,
     "engine-agrees-with-stacked": check_engine,

@@ -138,7 +138,8 @@ def outputs_of(path: str) -> list[torch.Tensor]:
     population = Population(2, (1,), engine, LocalWork(2, 2, None, 0.01))
     nodes = Nodes(population, torch.arange(2), samples, samples, samples, torch.full((2,), 0.01))
     params = nodes.train(nodes.initial_params(), 0)
-    params = nodes.train(params, 1, part=nodes.layout.head)
+    pull = torch.linspace(-0.1, 0.1, params.numel()).view_as(params)
+    params = nodes.train(params, 1, part=nodes.layout.head, correction=pull, proximal=0.3)
     core, head = params[:, nodes.layout.core], params[:, nodes.layout.head]
     heads = torch.stack([head, -head], dim=1)
     return [params, nodes.test(params).loss, nodes.head_losses(core, heads, 0)]

@@ -1,0 +1,144 @@
+"""FedCG's domains at the server: how they are joined, who belongs to which, how they fare."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from coterie.core import Inbox, Layout
+
+COLLAPSED = 0.05  # of the entropy that even domains have
+TINY = 1e-12  # added to distances: equal domains have none
+Begin = Literal["eye", "rand", "uniform", "hamming"]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a model 'fedcg' keeps what the server and its clients have to find."""
+
+    domains: int  # D; 0: a model without domains
+    layers: tuple[str, ...] = ()  # with branches
+    assigned: bool = False  # K-means tells the domains
+    shared: tuple[slice, ...] = ()  # the columns of theta_a, which K-means compares
+
+    @property
+    def compared(self) -> int:
+        """How many columns K-means compares; 0 where there is none."""
+        return sum(part.stop - part.start for part in self.shared) if self.assigned else 0
+
+
+@lru_cache(maxsize=16)
+def places_of(layout: Layout) -> Places:
+    """The places of a layout."""
+    shapes = {column.name: column.shape for column in layout.columns}
+    if "adjacency" not in shapes:
+        return Places(0)
+    ending = ".domains"
+    layers = tuple(name.removesuffix(ending) for name in shapes if name.endswith(ending))
+    own = tuple(
+        f"{layer}.{part}" for layer in layers for part in ("domains", "projection", "scale")
+    )
+    shared = tuple(
+        slice(column.start, column.stop)
+        for column in layout.columns
+        if column.trained and column.name.startswith("base.") and not column.name.startswith(own)
+    )
+    return Places(shapes["adjacency"][0], layers, "assigned" in shapes, shared)
+
+
+def adjacency(domains: Tensor, own: float) -> Tensor:
+    """A_ii = beta, A_ij in proportion to 1 / |V_i - V_j|: [..., D, q] -> [..., D, D]."""
+    apart = (domains[..., :, None, :] - domains[..., None, :, :]).norm(dim=-1)
+    return joined(1 / (apart + TINY), own)
+
+
+def joined(near: Tensor, own: float) -> Tensor:
+    """A_ii = beta, A_ij in proportion to how near j is to i: [..., D, D]."""
+    count = near.shape[-1]
+    eye = torch.eye(count, dtype=near.dtype, device=near.device)
+    if count == 1:
+        return eye.expand_as(near)
+    others = near * (1 - eye)
+    whole: Tensor = own * eye + (1 - own) * others / others.sum(-1, keepdim=True)
+    return whole
+
+
+def first_adjacency(begin: Begin, words: Tensor, own: float) -> Tensor:
+    """A before the first round; `words` [replicas, D * D] are drawn for one at random."""
+    count = math.isqrt(words.shape[1])
+    even = torch.ones(len(words), count, count, dtype=torch.float64, device=words.device)
+    if begin == "eye":
+        return torch.eye(count, dtype=even.dtype, device=words.device).expand_as(even)
+    if begin == "rand":
+        even = (words.view_as(even).double() + 1) / 2**32
+    elif begin == "hamming":
+        even = even / hamming(count).clamp(min=1).to(even)
+    return joined(even, own)
+
+
+def hamming(count: int) -> Tensor:
+    """In how many binary digits two numbers differ: [D, D]; digits are attributes."""
+    numbers = torch.arange(count)
+    apart = numbers[:, None] ^ numbers
+    return sum((apart >> digit & 1 for digit in range(count.bit_length())), torch.zeros_like(apart))
+
+
+def compared(update: Tensor, places: Places) -> Tensor:
+    """What K-means compares of the clients' models: how each changed what all share: [m, S]."""
+    return torch.cat([update[:, part] for part in places.shared], dim=1)
+
+
+def nearest(change: Tensor, centers: Tensor, domain: Tensor) -> Tensor:
+    """The center next to each change [m, S], of [m, D, S]; as before where there are none: [m]."""
+    found = (centers - change[:, None]).norm(dim=-1).argmin(-1)
+    return torch.where(centers.flatten(1).any(1), found, domain)
+
+
+def moved_centers(centers: Tensor, inbox: Inbox) -> Tensor:
+    """The mean of each domain's clients; the first centers are the first clients of a round."""
+    began = centers.flatten(1).any(1)  # [replicas]
+    domain = inbox["domain"][inbox.sender]  # [E]
+    domain = torch.where(began[inbox.receiver], domain, _rank(inbox.receiver))
+    made = []
+    for number, center in enumerate(centers.unbind(1)):
+        mine = domain == number
+        count = inbox.count(mine)[:, None]
+        mean = inbox.sum("change", mine.to(centers.dtype)) / count.clamp(min=1)
+        made.append(torch.where(count > 0, mean, center))
+    return torch.stack(made, dim=1)
+
+
+def _rank(receiver: Tensor) -> Tensor:
+    """The place of each edge among those of its receiver: [E]."""
+    earlier = (receiver[:, None] == receiver).tril(-1)
+    return earlier.sum(1)
+
+
+def entropy(counts: Tensor) -> Tensor:
+    """Of the shares of the domains, in nats: [..., D] -> [...]."""
+    share = counts / counts.sum(-1, keepdim=True).clamp(min=1)
+    found: Tensor = torch.special.entr(share).sum(-1)
+    return found
+
+
+def warn_of_collapse(counts: Tensor, done: int) -> None:
+    """Say so where hardly any samples are outside of one domain; counts: [replicas, D]."""
+    domains = counts.shape[-1]
+    trained = counts[counts.sum(-1) > 0]
+    found = entropy(trained)
+    if domains < 2 or not bool((found < COLLAPSED * math.log(domains)).any()):
+        return
+    worst = trained[found.argmin()]
+    warnings.warn(
+        f"FedCG: after round {done} one of {domains} domains has "
+        f"{float(worst.max() / worst.sum()):.1%} of the samples (entropy {float(found.min()):.2f} "
+        f"of {math.log(domains):.2f}); let the teacher follow less often (every), or use fewer "
+        "domains",
+        stacklevel=2,
+    )
