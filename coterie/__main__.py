@@ -6,8 +6,6 @@ import contextlib
 import os
 import sys
 
-from coterie import cli
-
 
 def main() -> None:
     """Run the command and end with its exit code.
@@ -15,14 +13,22 @@ def main() -> None:
     Where it failed or was stopped, a thread may still train for nobody, and is not waited for.
     """
     try:
+        from coterie import cli  # here: a Ctrl-C while all is imported is no defect either
+
         cli.main()
+    except KeyboardInterrupt:
+        _end(130)
     except SystemExit as end:
-        if not isinstance(end.code, int) or not end.code:
-            raise
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(end.code)
+        if isinstance(end.code, int) and end.code:
+            _end(end.code)
+        raise
+
+
+def _end(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

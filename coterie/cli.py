@@ -29,8 +29,6 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets on this machine.")
 app.add_typer(data_app, name="data")
 app.add_typer(keys_app, name="keys")
-for command in (dag, peer_commands.peer, peer_commands.launch, peer_commands.status):
-    app.command()(command)
 KINDS = (  # of names, known without importing what registers them
     *("algorithms", "datasets", "models", "graphs", "shifts", "partitions"),
     *("optimizers", "objectives"),
@@ -131,7 +129,7 @@ def _execute(config: Config, out: Path | None, device: str, resume: bool) -> Non
             summary = None
     if summary is None:
         say(f"stopped; go on with: coterie run --out {shlex.quote(str(folder))} --resume")
-        raise typer.Exit(130)
+        raise typer.Exit(display.code)
     print_results(summary)
     say(f"report: {write_report([folder])}")
 
@@ -145,7 +143,7 @@ def reproduce(
     fraction: Annotated[float, typer.Option(help="Run this share of the rounds.")] = 1.0,
     seeds: Annotated[int, typer.Option(help="Number of seeds; 0: the experiment's own.")] = 0,
     only: Annotated[list[str] | None, typer.Option(help="Run this part (repeatable).")] = None,
-    minutes: Annotated[float, typer.Option(help="Stop, saved, after so long.")] = math.inf,
+    minutes: Annotated[float, typer.Option(min=0, help="Stop, saved, after so long.")] = math.inf,
     out: Annotated[Path, typer.Option(help="Folder of the run folders.")] = Path("runs/reproduce"),
     device: Device = "auto",
 ) -> None:
@@ -159,8 +157,8 @@ def reproduce(
         command.list_experiments()
     elif listed:
         command.list_parts(order)
-    elif not command.reproduce(order):
-        raise typer.Exit(130)
+    elif code := command.reproduce(order):
+        raise typer.Exit(code)
 
 
 @app.command()
@@ -227,6 +225,7 @@ def data_get(
     """Fetch the official archive of a data set and verify its checksum."""
     from coterie import data
 
+    data.check_fetchable(name)
     with Progress(console=console) as progress:
         task = progress.add_task(name, total=None)
 
@@ -235,3 +234,7 @@ def data_get(
 
         where = data.get(name, progress=advance)
     say(f"{name}: {where}")
+
+
+for _command in (peer_commands.peer, peer_commands.launch, peer_commands.status, dag):
+    app.command()(_command)  # after those that most people need, also in --help

@@ -52,6 +52,13 @@ def _named(value: Any) -> Any:
 Spec = Annotated[str | dict[str, Any], BeforeValidator(_named)]  # options beside the name
 
 
+MOST_SEEDS = 100_000  # as a number; a list may have more
+
+
+def _fits_file_name(text: str) -> bool:
+    return bool(text) and not text.startswith(".") and not any(c in text for c in "/\\\0")
+
+
 class Experiment(Section):
     """What is run, how often and how long."""
 
@@ -59,11 +66,18 @@ class Experiment(Section):
     seeds: list[int] = Field(default=[1, 2, 3], min_length=1)
     rounds: int = Field(default=100, ge=1)
 
+    @field_validator("name")
+    @classmethod
+    def _folder(cls, value: str) -> str:
+        if not _fits_file_name(value):
+            raise ValueError(f"the run folder gets this name, and {value!r} cannot be one")
+        return value
+
     @field_validator("seeds", mode="before")
     @classmethod
     def _count(cls, value: Any) -> Any:
-        if type(value) is int and value < 1:
-            raise ValueError(f"expected at least 1 seed, got {value}")
+        if type(value) is int and not 1 <= value <= MOST_SEEDS:
+            raise ValueError(f"expected at least 1 seed, and at most {MOST_SEEDS}, got {value}")
         return list(range(1, value + 1)) if type(value) is int else value
 
     @field_validator("seeds")
@@ -223,7 +237,7 @@ class Config(Section):
         for label in labels:
             if labels.count(label) > 1:
                 raise ValueError(f"two algorithms are labelled {label!r}; give each a `label`")
-            if not label or any(c in label for c in "/\\\0") or label.startswith("."):
+            if not _fits_file_name(label):
                 raise ValueError(f"the label {label!r} cannot be part of a file name")
         return self
 

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 console = Console()
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def say(text: str, console: Console = console, style: str = "") -> None:
@@ -23,11 +24,11 @@ def say(text: str, console: Console = console, style: str = "") -> None:
 class Display:
     """Round, accuracy per cluster and time left, as a bar or, in a log, as a line per evaluation.
 
-    Ctrl-C asks for a stop after the round, and so does the end of the time that is given.
+    Ctrl-C or SIGTERM asks for a stop after the round, and so does the end of the time given.
     """
 
     def __init__(self, minutes: float = math.inf) -> None:
-        self.asked = False
+        self.asked = 0  # the number of the signal that asked for a stop; 0: none did
         self.deadline = time.monotonic() + 60 * minutes
         self.task: TaskID | None = None
         self.rounds, self.first, self.done, self.name = 0, 0, 0, ""
@@ -42,18 +43,24 @@ class Display:
         )
 
     def __enter__(self) -> Display:
-        self.before = signal.signal(signal.SIGINT, self._ask)
+        self.before = {number: signal.signal(number, self._ask) for number in SIGNALS}
         return self
 
     def __exit__(self, *error: object) -> None:
         if self.task is not None:
             self.progress.stop()
-        signal.signal(signal.SIGINT, self.before)
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
-    def _ask(self, *signal_and_frame: object) -> None:
+    @property
+    def code(self) -> int:
+        """The exit code: 0, or that of a signal."""
+        return 128 + self.asked if self.asked else 0
+
+    def _ask(self, number: int, frame: object) -> None:
         if self.asked:
             raise KeyboardInterrupt
-        self.asked = True
+        self.asked = number
         # past the console, whose modules may be in the middle of an import
         os.write(2, b"stopping after this round (again: at once)\n")
 
@@ -71,7 +78,7 @@ class Display:
 
     def over(self) -> bool:
         """Whether a stop was asked for, or the time is over."""
-        return self.asked or time.monotonic() > self.deadline
+        return self.asked > 0 or time.monotonic() > self.deadline
 
     def _part(self, name: str, done: int, rounds: int) -> None:
         self.name, self.first, self.done, self.rounds = name, done, done, rounds

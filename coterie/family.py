@@ -55,11 +55,10 @@ def _members(mask: Tensor) -> list[int]:
     return members
 
 
-def without_family(folder: Path, lines: Iterable[bytes]) -> bytes:
-    """The records that are not of a family; those that are go to `dag.jsonl` of the folder."""
+def without_family(folder: Path, entries: Iterable[tuple[bytes, Record]]) -> bytes:
+    """The lines of records that are not of a family; those that are go to `dag.jsonl`."""
     plain, family = [], []
-    for line in lines:
-        record = json.loads(line)
+    for line, record in entries:
         family.append(record) if record["kind"] in KINDS else plain.append(line)
     if family:
         write_family(folder, family)

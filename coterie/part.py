@@ -96,7 +96,7 @@ class PartRun:
 
     def play(self) -> list[Metrics]:
         """All rounds, from the checkpoint where there is one; returns the results."""
-        finished = self._finished()
+        finished = checkpoint.read_results(self._file("done.json"), self.rounds)
         if finished is not None:
             self.watch.part(self.part.name, self.rounds, self.rounds)
             return finished
@@ -116,12 +116,6 @@ class PartRun:
                 self._save(t + 1)
                 self._evaluate(t + 1, "round")  # after the checkpoint: a resumed run forgets it
                 raise Stopped(self._results(t + 1))
-
-    def _finished(self) -> list[Metrics] | None:
-        """The results of a part that is done."""
-        path = self._file("done.json")
-        done = json.loads(path.read_text()) if path.exists() else {"rounds": None}
-        return done["results"] if done["rounds"] == self.rounds else None
 
     def _begin(self) -> int:
         """Start afresh, or from the checkpoint; returns the number of rounds done."""

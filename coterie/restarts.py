@@ -18,7 +18,7 @@ from coterie.core.drawing import Drawing
 from coterie.core.nodes import Nodes
 from coterie.metrics import settlement
 from coterie.part import Metrics, Part, Stopped, Watch, make_simulation, options_of
-from coterie.runtimes.checkpoint import write_atomically
+from coterie.runtimes.checkpoint import read_json, write_atomically
 
 STEP = 123456  # what a new start adds to the seed, as in the thesis's runner
 
@@ -35,7 +35,7 @@ def screened(config: Config, part: Part, out: Path, watch: Watch) -> Part:
     path = out / "checkpoints" / f"{part.name}.restarts.json"
     if not path.exists():
         write_atomically(path, json.dumps(_trials(config, part, watch), indent=1).encode())
-    return reseeded(part, json.loads(path.read_text()))
+    return reseeded(part, read_json(path))
 
 
 def reseeded(part: Part, abandoned: Abandoned) -> Part:

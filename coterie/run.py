@@ -32,6 +32,8 @@ from coterie.part import Part, PartRun, Stopped, Watch
 from coterie.report.summarize import aggregate
 from coterie.restarts import screened
 from coterie.runtimes.checkpoint import write_atomically
+from coterie.runtimes.journal import Journal
+from coterie.runtimes.lock import locked
 from coterie.tracking.choose import tracker_of
 from coterie.training import optimizers
 
@@ -55,9 +57,10 @@ def run(
     parts = make_parts(setup, stacking.read_plan(folder) if resume else None)
     tracker = tracker_of(config)
     try:
-        _open_folder(folder, setup)
-        stacking.write_plan(folder, parts)
-        summary = _run_parts(setup, parts, folder, watch or Watch())
+        with locked(folder):
+            _open_folder(folder, setup)
+            stacking.write_plan(folder, parts)
+            summary = _run_parts(setup, parts, folder, watch or Watch())
         if tracker:
             tracker.log(folder)
         return summary
@@ -164,8 +167,8 @@ def _close_folder(
 ) -> dict[str, Any]:
     """Write the records of all parts and the summary."""
     records = [out / "checkpoints" / f"{part.name}.jsonl" for part in parts]
-    lines = [line for p in records if p.exists() for line in p.read_bytes().splitlines()]
-    write_atomically(out / "records.jsonl", without_family(out, lines))
+    entries = (entry for path in records for entry in Journal(path).entries())
+    write_atomically(out / "records.jsonl", without_family(out, entries))
     labels = [setup.config.label(table) for table in setup.config.algorithm]
     results = sorted(results, key=lambda result: labels.index(result["label"]))
     summary = {

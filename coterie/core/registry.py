@@ -128,6 +128,8 @@ class Registry(Generic[T]):
         for key in options:
             if key not in fields:
                 raise unknown(f"option of {self.kind} {entry.name!r}:", key, fields or {"(none)"})
+            if options[key] != options[key]:
+                raise InputError(f"{self.kind} {entry.name!r}: {key}: expected a number, got nan")
         try:
             made: T = _adapter(entry.build).validate_python({**entry.preset, **options})
             return made

@@ -15,7 +15,7 @@ from coterie.data import shakespeare as shakespeare
 from coterie.data import synthetic as synthetic
 from coterie.data import table as table
 from coterie.data import union as union
-from coterie.data.fetch import Archive, Available, available, get
+from coterie.data.fetch import Archive, Available, available, check_fetchable, get
 from coterie.data.partitions import Partition, partitions
 from coterie.data.shifts import Shift, shifts
 from coterie.data.source import (
@@ -40,6 +40,7 @@ __all__ = [
     "Split",
     "as_split",
     "available",
+    "check_fetchable",
     "from_arrays",
     "get",
     "load",

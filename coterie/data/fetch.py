@@ -81,6 +81,12 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
 }
 
 
+def check_fetchable(name: str) -> None:
+    """InputError where a data set cannot be fetched."""
+    if name not in ARCHIVES:
+        raise unknown("data set to fetch", name, ARCHIVES, "coterie data list")
+
+
 def get(
     name: str,
     base_url: str | None = None,
@@ -91,8 +97,7 @@ def get(
 
     `base_url` is a mirror with the same file names.
     """
-    if name not in ARCHIVES:
-        raise unknown("data set to fetch", name, ARCHIVES, "coterie data list")
+    check_fetchable(name)
     root = folder or home.folders()[0]
     for archive in ARCHIVES[name]:
         url = f"{base_url.rstrip('/')}/{archive.file}" if base_url else archive.url

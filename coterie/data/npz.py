@@ -45,6 +45,8 @@ class Npz:
 def _read(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise InputError(f"no file {str(path)!r}; give the path of a .npz file")
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"cannot read {path}: it is no .npz file; write it with numpy.savez")
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             return {name: file[name] for name in (*NEEDED, *OPTIONAL) if name in file}

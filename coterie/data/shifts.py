@@ -234,8 +234,8 @@ class Blur:
     def apply(self, split: Split, seed: int) -> Split:
         """The images, smoothed down and across; edge pixels go on outside."""
         images = _images(split, "blur")
-        if self.radius < 0:
-            raise InputError(f"shift 'blur': radius must not be negative, got {self.radius:g}")
+        if not 0 <= self.radius < np.inf:
+            raise InputError(f"shift 'blur': radius must be a number from 0, got {self.radius:g}")
         kernel = _gaussian(self.radius)
 
         def smooth(chunk: np.ndarray, first: int) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,8 @@ class Own:
 def _kind_of_path(name: str) -> str | None:
     """The registered name that reads this path, where it is one."""
     path = Path(name).expanduser()
-    return SUFFIXES.get(path.suffix.lower()) or ("images" if path.is_dir() else None)
+    folder = os.path.isdir(path)  # False also of a name that no file can have
+    return SUFFIXES.get(path.suffix.lower()) or ("images" if folder else None)
 
 
 def _call(where: str, options: Mapping[str, Any]) -> Dataset:

@@ -20,8 +20,19 @@ def build_model(spec: Mapping[str, Any], shape: Shape) -> Callable[[], nn.Module
     options = {key: value for key, value in spec.items() if key not in ("name", "head")}
     if ":" in name:
         return _user_model(name, options, shape)
-    model = models.build({"name": name, **options})
-    return functools.partial(model.build, shape)
+    make = functools.partial(models.build({"name": name, **options}).build, shape)
+    _try(make, f"model {name!r} cannot be built with {options}")
+    return make
+
+
+def _try(make: Callable[[], nn.Module], problem: str) -> None:
+    """Build once, so that options that cannot be are told before the first round."""
+    try:
+        make()
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{problem}: {error}") from error
 
 
 def check_model(spec: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from coterie.peers.collect import read_story
 from coterie.peers.connect import KEYS
 from coterie.peers.member import Member
 from coterie.runtimes.checkpoint import write_atomically
+from coterie.runtimes.lock import locked
 from coterie.runtimes.logs import JsonLines
 
 OWNER = "member.json"
@@ -55,17 +55,20 @@ def finished(out: Path, member: Member) -> bool:
     return bool(end and end["finished"] and end["round"] >= rounds)
 
 
-def open_home(out: Path, member: Member, folder: Path) -> None:
-    """Make the folder, and write down whose run it is, how it was configured and on what."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        config = absolute(member.config, folder)
-        write_atomically(out / OWNER, json.dumps(_identity(member)).encode())
-        write_atomically(out / "config.toml", config.to_toml().encode())
-        found = describe_environment(member.setup.device)
-        write_atomically(out / "environment.json", json.dumps(found, indent=1).encode())
-    except OSError as error:
-        raise unwritable(out, error) from None
+@contextlib.contextmanager
+def opened(out: Path, member: Member, folder: Path) -> Iterator[None]:
+    """The folder as this peer's and nobody else's: whose run it is, how and on what it runs."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(locked(out))
+            config = absolute(member.config, folder)
+            write_atomically(out / OWNER, json.dumps(_identity(member)).encode())
+            write_atomically(out / "config.toml", config.to_toml().encode())
+            found = describe_environment(member.setup.device)
+            write_atomically(out / "environment.json", json.dumps(found, indent=1).encode())
+        except OSError as error:
+            raise unwritable(out, error) from None
+        yield
 
 
 def unwritable(out: Path, error: OSError) -> InputError:
@@ -108,27 +111,6 @@ def _difference(owner: dict[str, object], member: Member) -> str:
     if owner.get("run") == member.run.hex():
         return f"peer {owner.get('id')} of this run, not peer {member.id}"
     return "another run"
-
-
-@contextlib.contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Nobody else runs a peer in this folder; the system frees it when the process ends."""
-    try:
-        import fcntl
-    except ImportError:  # there are none on Windows
-        yield
-        return
-    with (out / "lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            owner = file.read(20).strip()
-            raise InputError(f"process {owner} runs the peer in {str(out)!r}") from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
 
 
 @contextlib.contextmanager

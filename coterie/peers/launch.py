@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import shutil
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from coterie.environment import describe_environment
 from coterie.errors import InputError
 from coterie.links import keys
 from coterie.links.ports import reserved_ports
-from coterie.peers.children import Children
+from coterie.peers.children import Child, Children
 from coterie.peers.choose import SERVER, choose, nodes_of
 from coterie.peers.collect import Story, read_story, write_summary
 from coterie.peers.member import is_federated
@@ -59,7 +60,16 @@ def ordered(order: Order) -> Config:
         config = config.model_copy(update={"runtime": runtime})
     check_names(config)
     _check_count(config, order.peers)
+    find_device(order.device)
+    _check_broker(config)
     return resolved(config)
+
+
+def _check_broker(config: Config) -> None:
+    if config.runtime.link == "mqtt" and config.runtime.broker.url:
+        from coterie.links.broker import Broker
+
+        Broker.at(config.runtime.broker.url)
 
 
 def _own_peers(order: Order) -> list[dict[str, Any]]:
@@ -91,8 +101,9 @@ def folder_of(order: Order) -> Path:
         return new_folder(order.config.experiment.name)
     if order.resume and not (order.out / LAUNCH).exists():
         raise InputError(f"there is no launch to resume in {str(order.out)!r}")
-    used = order.out.exists() and (not order.out.is_dir() or any(order.out.iterdir()))
-    if used and not order.resume:
+    if order.out.exists() and not order.out.is_dir():
+        raise InputError(f"{str(order.out)!r} is a file; --out takes a folder, choose another")
+    if order.out.exists() and any(order.out.iterdir()) and not order.resume:
         raise InputError(f"{str(order.out)!r} is not empty; choose another --out, or --resume it")
     return order.out
 
@@ -111,7 +122,7 @@ class Launch:
     async def run(self) -> dict[str, Any]:
         """Start all, watch them until none is left, collect; returns the summary."""
         tracker = tracker_of(self.config)
-        self.out.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         with reserved_ports(len(self.ids)) as ports:
             async with self._broker() as config:
                 try:
@@ -124,6 +135,15 @@ class Launch:
         if tracker:
             tracker.log(self.out)
         return summary
+
+    def _make_folder(self) -> None:
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot write to {str(self.out)!r}: {error.strerror or error}; choose another "
+                "--out"
+            ) from None
 
     @contextlib.asynccontextmanager
     async def _broker(self) -> AsyncIterator[Config]:
@@ -205,11 +225,15 @@ class Launch:
 
     def standings(self) -> list[Standing]:
         """How all peers stand; who died is marked."""
-        dead = {child.id for child in self.children.died}
+        dead = {child.id for child in self.children.died if not self._asked(child)}
         found = [(peer, read(self._home(peer))) for peer in self.ids]
         rounds = self.config.experiment.rounds
         known = [one or Standing(peer, rounds=rounds) for peer, one in found]
         return [_marked(one, one.id in dead) for one in known]
+
+    def _asked(self, child: Child) -> bool:
+        """Whether it ended because this launch was stopped, perhaps before it had begun."""
+        return bool(self.stop.number) and child.code in (-signal.SIGTERM, 128 + signal.SIGTERM)
 
     def _collect(self) -> dict[str, Any]:
         """One run folder out of those of all peers."""

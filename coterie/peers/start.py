@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from coterie.config import Config
 from coterie.peers.choose import SERVER, check_peers, choose
 from coterie.peers.connect import Connection
 from coterie.peers.dry_run import preview, told
-from coterie.peers.home import check_home, default_folder, finished, locked, logged, open_home
+from coterie.peers.home import check_home, default_folder, finished, logged, opened
 from coterie.peers.member import Member, is_federated, make_member
 from coterie.peers.session import Say, Session
 from coterie.peers.stopping import Stop
@@ -74,11 +75,11 @@ def _live(job: Job, member: Member, connection: Connection, out: Path, say: Say,
     if again and finished(out, member):
         say(f"the run in {out} has come to its end; raise experiment.rounds to go on")
         return 0
-    open_home(out, member, job.folder)
-    with locked(out), logged(out):
+    with opened(out, member, job.folder), logged(out):
         say(f"run folder: {out}")
         say(f"link: {member.config.runtime.link}, {connection.protection}")
-        tell("starts", {"peer": job.me, "run": member.run.hex(), "link": connection.protection})
+        facts = {"peer": job.me, "run": member.run.hex(), "process": os.getpid()}
+        tell("starts", {**facts, "link": connection.protection})
         link = connection.link(member.run, member.limits)
         session = Session(member, link, out, say, stop, connection.identity())
         return asyncio.run(session.live(job.leash))

@@ -40,8 +40,8 @@ class Order:
         return shlex.join(given)
 
 
-def reproduce(order: Order) -> bool:
-    """Run the parts that are not done and write the report; False where a user stopped it."""
+def reproduce(order: Order) -> int:
+    """Run the parts that are not done and write the report; returns the exit code."""
     experiment = library.load(order.name)
     planned = parts.tasks(experiment, order.root, order.scale)
     wanted = {part.name for part in experiment.chosen(order.only)}
@@ -58,7 +58,7 @@ def reproduce(order: Order) -> bool:
     if experiment.file.figure and not files.available():
         say("figures as PDF and PNG need matplotlib: pip install 'coterie[figures]'")
     say(f"report: {page}")
-    return not display.asked
+    return display.code
 
 
 def _run(waiting: Sequence[Task], order: Order, display: Display) -> bool:

@@ -68,6 +68,26 @@ def read_note(path: Path) -> dict[str, Any]:
         raise _unreadable(path, error) from None
 
 
+def read_json(path: Path) -> Any:
+    """What a file beside a checkpoint holds; InputError where that is not JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+
+
+def read_results(path: Path, rounds: int) -> list[dict[str, Any]] | None:
+    """The results of a part that is done; None where it is not, or had other rounds."""
+    if not path.exists():
+        return None
+    found = read_json(path)
+    try:
+        results: list[dict[str, Any]] | None = found["results"]
+        return results if found["rounds"] == rounds else None
+    except (KeyError, TypeError) as error:
+        raise _unreadable(path, error) from None
+
+
 def load(path: Path, like: list[Any]) -> tuple[list[Any], Tensor]:
     """The states of all blocks, in the shapes of `like`, and the traffic so far."""
     tensors = read(path)

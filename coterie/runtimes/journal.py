@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from coterie.errors import InputError
 
 ENCODER = json.JSONEncoder(allow_nan=False)  # made once: there may be a record a node
 
@@ -42,8 +44,28 @@ class Journal:
 
     def read(self, kind: str) -> list[dict[str, Any]]:
         """All records of a kind."""
-        if not self.path.exists():
-            return []
         mark = f'"kind": {ENCODER.encode(kind)}'  # most lines are of other kinds: do not parse them
-        lines = (line for line in self.path.read_text().splitlines() if mark in line)
-        return [record for record in map(json.loads, lines) if record["kind"] == kind]
+        return [record for _, record in self.entries(mark) if record["kind"] == kind]
+
+    def entries(self, mark: str = "") -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """Every line that holds `mark`, and the record in it; InputError where there is none."""
+        lines = self.path.read_bytes().splitlines() if self.path.exists() else []
+        for number, line in enumerate(lines, 1):
+            if mark.encode() in line:
+                yield line, self._record(number, line)
+
+    def _record(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict) or "kind" not in record:
+            raise self._damaged(f"line {number} is no record")
+        return record
+
+    def _damaged(self, why: str) -> InputError:
+        beside = self.path.with_suffix(".safetensors").name
+        return InputError(
+            f"the records {self.path} are damaged ({why}); delete the file, and {beside} and "
+            "others of its name beside it, to compute that part afresh"
+        )

@@ -89,3 +89,12 @@ def write(path: Path, table: dict[str, Any]) -> Path:
     """The tables as a TOML file."""
     path.write_text(tomli_w.dumps(table))
     return path
+
+
+def refused(outcome: Outcome, *fragments: str) -> None:
+    """One message with all fragments, exit code 2, and no traceback."""
+    assert outcome.code == 2, outcome
+    assert outcome.err.startswith("error: ") and outcome.err.count("error: ") == 1, outcome
+    assert "Traceback" not in outcome.out + outcome.err
+    for fragment in fragments:
+        assert fragment in outcome.err, f"{fragment!r} is not in {outcome.err!r}"

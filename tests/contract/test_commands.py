@@ -139,6 +139,12 @@ def test_data_list_says_what_is_here_and_how_to_get_the_rest(coterie, here, monk
     assert "cifar10 no" in outcome.out and "coterie data get cifar10" in outcome.out
 
 
+def test_what_most_people_need_comes_first_in_the_help(coterie):
+    said = coterie("--help").out
+    places = [said.index(f"│ {name} ") for name in ("run", "reproduce", "list", "peer", "launch")]
+    assert places == sorted(places)
+
+
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["compare", "--help"]], ids=str)
 def test_help_is_help(words, coterie):
     outcome = coterie(*words)

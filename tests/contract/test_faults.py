@@ -100,7 +100,7 @@ def test_a_launch_whose_peer_dies_reports_it_and_the_others_go_on(here):
     launch = begin("launch", file, "--out", "out", cwd=here)
     try:
         peers.until(lambda: peers.round(0, 1, 2, 3) >= 3, "three rounds")
-        os.kill(int((peers.folder(1) / "lock").read_text()), signal.SIGKILL)
+        os.kill(peers.events(1, "starts")[-1]["process"], signal.SIGKILL)
         peers.until(lambda: all(peers.standing(p).alive == 3 for p in (0, 2, 3)), "its absence")
         launch.send_signal(signal.SIGINT)
         out, err = launch.communicate(timeout=LONG)

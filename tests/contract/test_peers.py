@@ -14,7 +14,7 @@ import safetensors.torch
 
 from coterie.links import keys
 from coterie.links.ports import reserved_ports
-from tests.contract.command import Outcome, begin, write
+from tests.contract.command import begin, refused, write
 from tests.contract.company import LONG, company, listed, real
 from tests.links.mosquitto import mosquitto, needs_mosquitto
 
@@ -24,14 +24,6 @@ ALONE = {
     "experiment__rounds": 2,
 }
 FEDERATED = {"algorithm": [{"name": "fedavg"}]}
-
-
-def refused(outcome: Outcome, *words: str) -> None:
-    assert outcome.code == 2, outcome
-    assert "Traceback" not in outcome.err + outcome.out
-    assert outcome.err.startswith("error: ")
-    for word in words:
-        assert word in outcome.err
 
 
 def summary(folder: Path) -> dict[str, Any]:

@@ -98,8 +98,8 @@ def test_a_run_stopped_by_ctrl_c_can_be_read_and_goes_on(coterie, here, file):
 def test_a_run_stopped_before_its_first_evaluation_can_be_read(coterie, here):
     table = tiny(experiment__rounds=4000, evaluate__every=4000, runtime={"checkpoint_every": 1})
     file = write(here / "early.toml", table)
-    code, output = interrupt(file, "early", signal.SIGINT, "epidemic.safetensors")
-    assert code == 130 and "Traceback" not in output
+    code, output = interrupt(file, "early", signal.SIGTERM, "epidemic.safetensors")
+    assert code == 143 and "Traceback" not in output
     (result,) = summary(here / "early")["results"]
     assert 1 <= result["rounds"] < 4000 and result["accuracy"]
     assert coterie("report", "early").code == 0

@@ -102,6 +102,12 @@ def test_a_fraction_has_its_own_folder(coterie, here, file):
     assert not (here / "runs" / "reproduce" / "tiny").exists()
 
 
+@pytest.mark.parametrize("minutes", ["-1", "nan", "x"])
+def test_there_is_no_less_than_no_time(minutes, coterie, file):
+    outcome = coterie("reproduce", file, "--minutes", minutes)
+    assert outcome.code == 2 and "--minutes" in outcome.err and "Traceback" not in outcome.err
+
+
 def test_figures_of_other_experiments_share_their_runs(coterie, here, file):
     figure = {"title": "Figure 0", "uses": ["tiny/el"]}
     figure["figure"] = [{"name": "0", "kind": "accuracy"}]
