@@ -108,9 +108,12 @@ def status(
     """Who is where: every peer's round, accuracy, lag and bytes."""
     from rich.console import Console
 
-    from coterie.peers.survey import survey, table
+    from coterie.peers.survey import survey, table, troubles
 
-    Console().print(table(survey(places)))
+    found = survey(places)
+    Console().print(table(found))
+    for line in troubles(found):
+        say(line)
 
 
 def _metrics(address: str) -> list[str]:

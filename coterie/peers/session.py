@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -121,8 +122,9 @@ class Session:
 
     def standing(self) -> Standing:
         """How this peer stands now; before it begins again, how it stood."""
+        now = round(time.time(), 3)
         if self.before is not None and self.state in ("starting", "waiting"):
-            return replace(self.before, state=self.state)
+            return replace(self.before, state=self.state, time=now)
         status, config = self.peer.status(), self.member.config
         rounds = config.experiment.rounds
         known = [where.round for where in status.others.values() if where.round is not None]
@@ -142,6 +144,7 @@ class Session:
             furthest=min(max([self.diary.done, *known]), rounds),
             late=status.late,
             rejected=status.rejected,
+            time=now,
         )
 
     def _show(self) -> None:

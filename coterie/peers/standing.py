@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ class Standing:
     furthest: int = 0  # the latest round that any peer has announced
     late: int = 0  # frames
     rejected: int = 0  # frames
-    time: float = 0.0  # seconds since 1970, when this was written
+    time: float = 0.0  # seconds since 1970, when this was so
 
     @property
     def lag(self) -> int:
@@ -105,8 +104,7 @@ def write(standing: Standing, folder: Path) -> None:
     """Replace the file in a peer's run folder; readers see the old or the new one, whole."""
     path = folder / FILE
     temporary = path.with_name(path.name + ".tmp")
-    now = dataclasses.replace(standing, time=round(time.time(), 3))
-    temporary.write_text(json.dumps(dataclasses.asdict(now), indent=1))
+    temporary.write_text(json.dumps(dataclasses.asdict(standing), indent=1))
     temporary.replace(path)
 
 

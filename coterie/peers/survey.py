@@ -82,6 +82,11 @@ def _reason(error: Exception) -> str:
     return str(getattr(inner, "strerror", None) or inner)
 
 
+def troubles(found: Sequence[Standing]) -> list[str]:
+    """Where those are that did not answer, and why, a line each."""
+    return [one.name for one in found if one.state == "unreachable"]
+
+
 def table(found: Sequence[Standing]) -> Table:
     """The standings for people; lag is counted from the furthest of all."""
     furthest = max((max(one.round, one.furthest) for one in found), default=0)
@@ -99,7 +104,7 @@ COLUMNS = ("peer", "state", "round", "accuracy", "lag", "alive", "sent", "receiv
 def _cells(one: Standing) -> list[str]:
     peer = "server" if one.id < 0 else str(one.id)
     if one.state == "unreachable":
-        return [peer, f"unreachable ({one.name})", *["–"] * (len(COLUMNS) - 2)]
+        return [peer, one.state, *["–"] * (len(COLUMNS) - 2)]
     return [
         peer,
         one.state,
