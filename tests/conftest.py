@@ -12,9 +12,11 @@ settings.load_profile("steady")
 # Sockets, brokers and processes of this machine: where it is so busy that a real deadline passes, a
 # test may be tried again, and the last line of pytest says how often that was.
 REAL = (
-    *("test_parity_links", "test_mcfl_network", "test_grpc", "test_mqtt", "test_mqtt_faults"),
+    *("test_parity_links", "test_mcfl_network", "test_mqtt", "test_mqtt_faults"),
+    *("test_grpc", "test_grpc_hostile", "test_grpc_identity"),
     *("test_peers", "test_faults", "test_network_faults", "test_broker_faults", "test_seals"),
     *("test_peer", "test_peer_federated", "test_peer_hostile", "test_peer_resume"),
+    *("test_peer_stop", "test_resume"),
 )
 
 

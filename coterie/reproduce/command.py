@@ -15,6 +15,7 @@ from coterie.reproduce import beside, library, parts, report
 from coterie.reproduce.experiment import Experiment, Scale
 from coterie.reproduce.parts import Task
 from coterie.reproduce.report import Reproduction
+from coterie.run import find_device
 
 ROOT = Path("runs/reproduce")
 
@@ -43,6 +44,7 @@ class Order:
 def reproduce(order: Order) -> int:
     """Run the parts that are not done and write the report; returns the exit code."""
     experiment = library.load(order.name)
+    find_device(order.device)
     planned = parts.tasks(experiment, order.root, order.scale)
     wanted = {part.name for part in experiment.chosen(order.only)}
     waiting = parts.check([task for task in planned if task.part.name in wanted])

@@ -9,14 +9,19 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import pytest
+
 from coterie.links import keys
 from coterie.links.grpc_link import GrpcLink
 from coterie.links.grpc_setup import Settings
 from coterie.links.keys import Keys
 from coterie.links.ports import reserved_ports
 from coterie.links.roster import PeerEntry, Roster
+from coterie.links.wire import Limits
 
 LONG = 60.0  # seconds that a test waits at most; reached only when something is broken
+SMALL = Limits(header=1000, body=99_000)
+BOTH = pytest.mark.parametrize("tls", [True, False], ids=["tls", "plain"])
 
 
 @cache
@@ -93,3 +98,20 @@ async def opened(*links: GrpcLink) -> AsyncIterator[list[Mailbox]]:
         for box in boxes:
             box.gate.set()
         await asyncio.gather(*(one.close() for one in links))
+
+
+def run(work: Any) -> Any:
+    """Run a test's coroutine within a bound of time."""
+    return asyncio.run(asyncio.wait_for(work, 3 * LONG))
+
+
+def begin(channel: Any, sender: object = 0, to: object = 1, session: str = "other") -> Any:
+    """A stream in somebody's name, without a link."""
+    said = (("coterie-from", str(sender)), ("coterie-to", str(to)), ("coterie-session", session))
+    return channel.stream_stream("/coterie.Link/Frames")(metadata=said)
+
+
+async def send_all(one: GrpcLink, frames: list[bytes]) -> None:
+    """Send frames to peer 1."""
+    for frame in frames:
+        await one.send(1, frame)

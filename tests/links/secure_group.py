@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
+import torch
 
+from coterie.core.fixed_point import MODULUS, encode, exponents, scale_of
 from coterie.links import keys
 from coterie.links.collector import Collector
 from coterie.links.letters import Identity, Session
@@ -66,3 +68,37 @@ def carry(
             collector.hear(peer, group[peer].hear(letters[peer]))
         assert collector.waiting == letters.keys() & gone
         letters = collector.advance()
+
+
+def plain(wanted, alive, spread=1.0):
+    """The fixed-point sum of some members' vectors, without any mask: uint32 [words]."""
+    made = vectors(wanted, spread)
+    terms, sums = torch.tensor(len(wanted.group)), []
+    for part in range(len(wanted.parts)):
+        rows = torch.tensor(np.stack([made[peer][part] for peer in wanted.group]))
+        scale = scale_of(terms, exponents(rows).amax())
+        kept = [wanted.group.index(peer) for peer in alive]
+        sums.append(encode(rows[kept], scale).sum(0) % MODULUS)
+    return torch.cat(sums).numpy().astype(np.uint32)
+
+
+def played(wanted, drop=None, spread=1.0):
+    collector = Collector(identity(REQUESTER), wanted)
+    carry(collector, members(wanted, spread), drop)
+    return collector.result
+
+
+def forged(kind, wanted, body, sender=REQUESTER):
+    """A letter as the requester itself would sign it."""
+    return identity(sender).write(kind, wanted.id, body).pack()
+
+
+def started(wanted, until):
+    """A collector and members that have answered all phases before this one, and its letters."""
+    collector, group = Collector(identity(REQUESTER), wanted), members(wanted)
+    letters = collector.begin()
+    for _ in PHASES[: PHASES.index(until)]:
+        for peer, data in letters.items():
+            collector.hear(peer, group[peer].hear(data))
+        letters = collector.advance()
+    return collector, group, letters

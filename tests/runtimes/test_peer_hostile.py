@@ -14,7 +14,7 @@ from coterie.links.loopback import Hub
 from coterie.runtimes.roll import Place
 
 from .company import RUN, Averaging, Company, eventually, values, within
-from .test_conversation import Table, ring
+from .table import Table, ring
 
 SIZE = 115  # parameters of the toy's model
 
