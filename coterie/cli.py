@@ -63,16 +63,17 @@ def run(
     resume: Resume = False,
 ) -> None:
     """Run a configuration: every algorithm in it, every seed; a table and report.html."""
-    if resume and file is None and out is not None:
-        file = _config_of(out)
-    _execute(configuration.load(file, changes or ()), out, device, resume)
+    _execute(configuration.load(_file(file, out, resume), changes or ()), out, device, resume)
 
 
-def _config_of(folder: Path) -> Path:
-    file = folder / "config.toml"
-    if not file.is_file():
-        raise InputError(f"there is no run to resume in {str(folder)!r} (it has no config.toml)")
-    return file
+def _file(file: Path | None, out: Path | None, resume: bool) -> Path | None:
+    """The file, or that of the run to go on with."""
+    if not resume or file is not None or out is None:
+        return file
+    own = out / "config.toml"
+    if not own.is_file():
+        raise InputError(f"there is no run to resume in {str(out)!r} (it has no config.toml)")
+    return own
 
 
 @app.command()
@@ -86,7 +87,7 @@ def compare(
     resume: Resume = False,
 ) -> None:
     """Compare several algorithms and seeds on the same data in one table."""
-    config = configuration.load(file, changes or ())
+    config = configuration.load(_file(file, out, resume), changes or ())
     table = config.model_dump(exclude_none=True)
     if algorithms:
         table["algorithm"] = [_chosen(config, name) for name in _split(algorithms)]

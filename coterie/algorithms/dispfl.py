@@ -44,6 +44,8 @@ class DisPFL(Algorithm):
         for name, low, high in (("density", 0, 1), ("drop", 0, 1), ("horizon", 0, math.inf)):
             if not low <= getattr(self, name) <= high:
                 raise InputError(f"{name} must be from {low} to {high}, got {getattr(self, name)}")
+        if not math.isfinite(self.power):
+            raise InputError(f"power must be finite, got {self.power}")
 
     def start(self, nodes: Nodes) -> DisPFLState:
         words = nodes.draw("masks", 0, nodes.layout.size)

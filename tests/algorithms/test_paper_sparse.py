@@ -131,6 +131,7 @@ def test_half_a_model_costs_about_half_the_bytes():
         ({"density": 1.5}, "density must be from 0 to 1, got 1.5"),
         ({"drop": -0.1}, "drop must be from 0 to 1, got -0.1"),
         ({"horizon": -1}, "horizon must be from 0 to inf, got -1"),
+        ({"power": math.inf}, "power must be finite, got inf"),
     ],
 )
 def test_dispfl_refuses_what_cannot_be(options, words):

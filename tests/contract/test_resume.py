@@ -143,6 +143,8 @@ def test_a_comparison_goes_on_too(coterie, here, file):
     was = summary(here / "out")
     assert coterie(*words, *ROUNDS, "--resume").code == 0
     assert summary(here / "out") == was
+    assert coterie("compare", "--out", "out", "--resume").code == 0  # the file is not needed
+    assert summary(here / "out") == was
 
 
 def test_a_report_of_an_unfinished_folder_says_how_to_go_on(coterie, here, file):
