@@ -81,9 +81,7 @@ class ConvolutionLayer(Layer):
         return _present(self.w, self.b)
 
     def named(self, packed: list[Tensor]) -> Named:
-        weight = packed[0][..., : self.given, : self.real].permute(0, 4, 3, 1, 2)
-        bias = [part[:, : self.real] for part in packed[1:]]
-        return dict(zip(self.link.names, [weight, *bias], strict=True))
+        return _named(self.link.names, packed, (self.given, self.real), self.real)
 
     def forward(self) -> None:
         convolution.forward(self.inputs, self.w, self.b, self.out, self.shape, self.precision)
@@ -133,9 +131,7 @@ class TransposedLayer(Layer):
         return _present(self.w, self.b)
 
     def named(self, packed: list[Tensor]) -> Named:
-        weight = packed[0][..., : self.real, : self.given].permute(0, 4, 3, 1, 2)
-        bias = [part[:, : self.real] for part in packed[1:]]
-        return dict(zip(self.link.names, [weight, *bias], strict=True))
+        return _named(self.link.names, packed, (self.real, self.given), self.real)
 
     def forward(self) -> None:
         convolution.input_gradient(
@@ -340,6 +336,15 @@ LAYERS: dict[type[chain.Link], Callable[..., Layer]] = {
 def _present(*parts: Tensor | None) -> list[Tensor]:
     """Those that are there: a layer may have no bias."""
     return [part for part in parts if part is not None]
+
+
+def _named(
+    names: tuple[str, ...], packed: list[Tensor], sizes: tuple[int, int], filters: int
+) -> Named:
+    """A convolution's packed weight, of these channels and filters, and its bias, if it has one."""
+    weight = packed[0][..., : sizes[0], : sizes[1]].permute(0, 4, 3, 1, 2)
+    bias = [part[:, :filters] for part in packed[1:]]
+    return dict(zip(names, [weight, *bias], strict=True))
 
 
 def _gradients(*triples: tuple[Tensor | None, Tensor | None, bool]) -> list[Gradient]:
