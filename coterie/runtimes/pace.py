@@ -35,9 +35,10 @@ class Pace:
         """The round at which to begin; `theirs` are the rounds of those who start as this one."""
         heard = self.roll.everyone() - self.roll.unheard()
         places = {peer: self.roll.entries[peer].place or (0, 0) for peer in heard}
-        if self.leader in places:
-            places, theirs = {self.leader: places[self.leader]}, {}
-        elif places.keys() <= theirs.keys():  # whoever has begun has just begun, as this one will
+        if self.leader in places:  # also where this peer has a later checkpoint
+            found = places[self.leader][0]
+            return found if found in mine else self._real(found)
+        if places.keys() <= theirs.keys():  # whoever has begun has just begun, as this one will
             places = {}
         starting = [rounds for peer, rounds in theirs.items() if peer not in places]
         found = first_round(mine, starting, [place[0] for place in places.values()])
