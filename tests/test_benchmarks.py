@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from coterie.models import Shape
-from coterie.training.chain import Convolution, Dense, chain_of
+from coterie.training.chain import Convolution, Dense, Stage, chain_of
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 
@@ -35,7 +35,10 @@ def test_the_network_of_that_benchmark_is_a_chain_for_the_kernels(
 ) -> None:
     network = script("pfl_cifar10").build(Shape((3, 32, 32), 10))
     links = chain_of(network, (3, 32, 32))
-    assert [type(link) for link in links] == [Convolution, Convolution, Dense, Dense]
+    assert [type(link) for link in links if not isinstance(link, Stage)] == [
+        *(Convolution, Convolution),
+        *(Dense, Dense),
+    ]
     assert sum(parameter.numel() for parameter in network.parameters()) == 1_626_442
 
 

@@ -185,7 +185,9 @@ def _unpack(path: Path, into: Path) -> None:
                     or not (member.isfile() or member.isdir())
                 ):
                     raise InputError(f"{path.name} holds an unsafe entry {member.name!r}; refused")
-            archive.extractall(into, filter="data")
+            if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(into)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"cannot unpack {path.name}: {error}") from None
 

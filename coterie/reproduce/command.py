@@ -52,7 +52,7 @@ def reproduce(order: Order) -> int:
     display = Display(order.minutes)
     with display:
         stopped = _run(waiting, order, display)
-    found = report.gather(experiment, planned)
+    found = report.gather(experiment, planned, order.scale)
     page = report.write(found, order.root / f"{experiment.name}{order.scale.suffix()}")
     _show(found)
     if stopped:

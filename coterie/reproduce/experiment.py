@@ -146,6 +146,13 @@ class Scale:
         part = "" if self.fraction == 1 else f"-fraction-{self.fraction:g}"
         return part + (f"-seeds-{self.seeds}" if self.seeds else "")
 
+    def words(self) -> str:
+        """What a reader of the results must know; empty for a whole experiment."""
+        rounds = "" if self.fraction == 1 else f"{self.fraction:.3g} of the rounds"
+        seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}" if self.seeds else ""
+        given = ", ".join(filter(None, (rounds, seeds)))
+        return f"Scaled down ({given}): these are not the experiment's numbers." if given else ""
+
     def apply(self, config: Config) -> Config:
         """The configuration with fewer rounds, evaluated as often, and with so many seeds."""
         rounds, every = config.experiment.rounds, config.evaluate.every

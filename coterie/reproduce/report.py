@@ -17,7 +17,7 @@ from coterie.report.tables import Table
 from coterie.reproduce import beside, claims
 from coterie.reproduce.beside import Row
 from coterie.reproduce.claims import Verdict
-from coterie.reproduce.experiment import Experiment, FigureTable
+from coterie.reproduce.experiment import Experiment, FigureTable, Scale
 from coterie.reproduce.figures import KEYED, NOTES, panels_of
 from coterie.reproduce.parts import Task
 
@@ -33,6 +33,7 @@ class Reproduction:
     runs: Sequence[Run]
     study: Study | None  # none before the first run is done
     rows: list[Row]
+    scale: Scale
 
     @property
     def keys(self) -> list[str]:
@@ -58,13 +59,13 @@ class Reproduction:
         return made if made.rows else None
 
 
-def gather(experiment: Experiment, tasks: Sequence[Task]) -> Reproduction:
+def gather(experiment: Experiment, tasks: Sequence[Task], scale: Scale) -> Reproduction:
     """Read what is there."""
     runs = [read_run(task.folder) for task in tasks if task.state() == "done"]
     study = combine(runs) if runs else None
     states = {task.part.name: _state(task) for task in tasks}
     rows = beside.rows(experiment, study.results if study else [], states)
-    return Reproduction(experiment, tasks, runs, study, rows)
+    return Reproduction(experiment, tasks, runs, study, rows, scale)
 
 
 def _state(task: Task) -> str:
@@ -204,7 +205,7 @@ def summary(found: Reproduction) -> list[str]:
             f"{len(held)} numbers stand beside the paper's; {beyond} of them differ by more than "
             "two standard deviations."
         )
-    return [*lines, *filter(None, [claims.count(found.verdicts())])]
+    return [*filter(None, [found.scale.words(), *lines, claims.count(found.verdicts())])]
 
 
 def _list(title: str, entries: Iterable[str]) -> str:

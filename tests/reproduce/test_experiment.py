@@ -156,3 +156,9 @@ def test_where_no_experiments_are_installed_the_message_says_where_they_should_b
     monkeypatch.setattr(library, "places", lambda: [Path("/nowhere/experiments")])
     with pytest.raises(InputError, match="looked in /nowhere/experiments"):
         library.load("facade-table-4.2")
+
+
+def test_a_scaled_down_experiment_says_so():
+    assert Scale().words() == ""
+    assert Scale(0.02, 1).words().startswith("Scaled down (0.02 of the rounds, 1 seed)")
+    assert Scale(seeds=2).words().startswith("Scaled down (2 seeds)")
