@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from coterie.choices import Choices, Picks
 from coterie.config import Config
 from coterie.core.algorithm import Algorithm
-from coterie.core.engine import Scores
 from coterie.core.federated import Federated
-from coterie.core.judging import Judge, consensus_distance
 from coterie.core.nodes import Nodes
 from coterie.data.holdings import Replica
+from coterie.examination import Examiner
 from coterie.family import alive, family_records
 from coterie.metrics import settlement
-from coterie.metrics.accuracy import per_node
-from coterie.metrics.evaluation import evaluate, plain
 from coterie.metrics.records import head_records, overall, records
 from coterie.metrics.target import rounds_to_target
 from coterie.notes import Notes, latest
@@ -81,6 +77,7 @@ class PartRun:
         self.watch = watch
         self.rounds = config.experiment.rounds
         self.simulation = make_simulation(config, part)
+        self.examiner = Examiner(part, self.simulation, config.evaluate.alpha)
         self.journal = Journal(self._file("jsonl"))
         self.metrics: list[Metrics] = []  # latest, one per replica
         self.before: list[Metrics] | None = None  # before the final all-reduce
@@ -160,7 +157,7 @@ class PartRun:
             self._evaluate(self.rounds, "final")
             self.simulation.exchange.sent = sent  # an all-reduce is not training traffic
         if self.config.evaluate.everywhere:
-            self.everywhere = self._everywhere()
+            self.everywhere = [one.metrics for one in self.examiner.everywhere()]
         self.seconds += time.perf_counter() - started
         if self.config.runtime.models:
             write_models(self.simulation.personal(), self._model_file)
@@ -200,89 +197,28 @@ class PartRun:
     def _evaluate(self, done: int, phase: str) -> None:
         """Test every node's personal model, record it, and keep the metrics."""
         self._write_choices()
-        judge = Judge(self.part.nodes.population.engine)
-        scores, apart = self._scores(judge)
-        n = self.part.nodes.n
-        sent = self.simulation.exchange.sent.numpy().reshape(-1, n)
-        self.metrics = []
-        for number, (loss, confusion) in enumerate(_by_replica(scores, n)):
-            names = list(self.part.clusters[number])
-            metrics = self._measure(number, loss, confusion, names)
-            metrics["consensus_distance"] = plain(apart[number])
-            self.metrics.append(metrics)
-            accuracies = np.full(n, np.nan) if confusion is None else per_node(confusion)
-            where = self._when(number, done, phase)
-            self.journal.append(records(where, metrics, names, accuracies, loss, sent[number]))
-        self._welcome(done, phase)
+        sent = self.simulation.exchange.sent.numpy().reshape(-1, self.part.nodes.n)
+        tested = self.examiner.own()
+        self.metrics = [one.metrics for one in tested]
+        for number, one in enumerate(tested):
+            where, nodes = self._when(number, done, phase), (one.accuracies, one.losses)
+            self.journal.append(records(where, one.metrics, one.clusters, *nodes, sent[number]))
+        for number, one in enumerate(self.examiner.newcomers()):
+            self.unseen[number] = one.metrics
+            known = {**self._when(number, done, phase), **overall(one.metrics, one.losses)}
+            self.journal.append([{"kind": "unseen", **known}])
         if self.config.evaluate.heads:
             self._note_heads(done, phase)
         self.watch.accuracy(self._mean_by_cluster())
-
-    def _scores(self, judge: Judge) -> tuple[list[Scores], list[float | None]]:
-        """The tests of all personal models and, without a server, how far these are apart."""
-        scores, models = [], []
-        for nodes, rows in self.simulation.personal():
-            scores.append(nodes.test(rows, judge))
-            models += [] if isinstance(self.part.algorithm, Federated) else [rows]
-        if not models:
-            return scores, [None] * len(self.part.replicas)
-        whole = models[0] if len(models) == 1 else torch.cat(models)
-        return scores, [*consensus_distance(whole, self.part.nodes.n)]
-
-    def _welcome(self, done: int, phase: str) -> None:
-        """Test the models that newcomers would get, record it, and keep the metrics."""
-        newcomers = self.part.newcomers
-        if newcomers is None:
-            return
-        scores, judge = [], Judge(newcomers.population.engine)
-        for nodes, models in self.simulation.adopted(self.part.nodes, newcomers):
-            if models is None:
-                return
-            scores.append(nodes.test(models, judge))
-        for number, (loss, confusion) in enumerate(_by_replica(scores, newcomers.n)):
-            names = list(self.part.newcomer_clusters[number])
-            metrics = self._measure(number, loss, confusion, names)
-            self.unseen[number] = metrics
-            where = self._when(number, done, phase)
-            self.journal.append([{"kind": "unseen", **where, **overall(metrics, loss)}])
-
-    def _everywhere(self) -> list[Metrics]:
-        """Test every node's model on what all nodes are tested on: what it knows beyond its own."""
-        nodes, n = self.part.nodes, self.part.nodes.n
-        common = nodes.test_data.together(nodes.replica, len(self.part.replicas))
-        judge = Judge(nodes.population.engine)
-        scores = [
-            judge.test(models, common.take(some.replica.to(nodes.device), some.replica))
-            for some, models in self.simulation.personal()
-        ]
-        return [
-            self._measure(number, loss, confusion, list(self.part.clusters[number]))
-            for number, (loss, confusion) in enumerate(_by_replica(scores, n))
-        ]
-
-    def _measure(
-        self,
-        number: int,
-        loss: NDArray[np.float64],
-        confusion: NDArray[np.int64] | None,
-        names: list[str],
-    ) -> Metrics:
-        comparable = self.part.parity_reasons[number] is None
-        return evaluate(confusion, loss, names, self.config.evaluate.alpha, comparable)
 
     def _when(self, number: int, done: int, phase: str) -> dict[str, Any]:
         return {**self._where(self.part.replicas[number]), "round": done, "phase": phase}
 
     def _note_heads(self, done: int, phase: str) -> None:
         """Record how well every head does on the train data of each cluster's nodes."""
-        losses = self.simulation.head_losses()
-        if losses is None:
-            return
-        n, rows = self.part.nodes.n, losses.double().cpu().numpy()
-        for number in range(len(self.part.replicas)):
-            where = self._when(number, done, phase)
-            names = list(self.part.clusters[number])
-            self.journal.append(head_records(where, rows[number * n : (number + 1) * n], names))
+        for number, losses in enumerate(self.examiner.heads()):
+            where, names = self._when(number, done, phase), list(self.part.clusters[number])
+            self.journal.append(head_records(where, losses, names))
 
     def _mean_by_cluster(self) -> dict[str, float]:
         """The mean of the latest metrics over replicas."""
@@ -371,14 +307,3 @@ def make_simulation(config: Config, part: Part) -> Simulated:
 def options_of(algorithm: Algorithm) -> int:
     """Among how many heads or models the nodes of an algorithm choose; 0: they do not."""
     return int(getattr(algorithm, "heads", 0) or getattr(algorithm, "models", 0))
-
-
-def _by_replica(
-    scores: list[Scores], n: int
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64] | None]]:
-    """Losses and confusions of each replica's n nodes."""
-    losses = torch.cat([s.loss for s in scores]).double().cpu().numpy().reshape(-1, n)
-    matrices = [s.confusion for s in scores if s.confusion is not None]
-    counts = torch.cat(matrices).cpu().numpy() if matrices else None
-    for number, loss in enumerate(losses):
-        yield loss, None if counts is None else counts[number * n : (number + 1) * n]

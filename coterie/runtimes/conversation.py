@@ -11,16 +11,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
-
 from coterie.core.algorithm import Algorithm
 from coterie.core.messages import Message, Rows
 from coterie.core.nodes import Nodes
 from coterie.links import wire
 from coterie.links.quorum import MAJORITY
 from coterie.links.wire import Header, WireError
+from coterie.runtimes.greetings import (
+    GREETINGS,
+    ROUNDS,
+    Welcome,
+    hello_rows,
+    read_hello,
+    read_welcome,
+    welcome_rows,
+)
 from coterie.runtimes.logs import tell
 from coterie.runtimes.mailbox import SUPERSTEPS, Late, Mailbox
+from coterie.runtimes.offers import Offers
 from coterie.runtimes.packing import SHARING, asks, check_size, not_sealed, sources, targets
 from coterie.runtimes.roll import Place, Roll
 from coterie.runtimes.seals import Seals, letter_frame, letter_in
@@ -30,9 +38,7 @@ if TYPE_CHECKING:
 
 Post = Callable[[int, bytes], None]  # to whom, and the frame
 DATA = ("send", "offer", "ask", "seal")  # kinds that are the algorithm's traffic
-GREETINGS = ("hello", "welcome")
 CHATTY = 20  # rejected frames of one peer that are all logged; after these, ever fewer
-ROUNDS = 8  # that a welcome names at most
 
 
 @dataclass(frozen=True)
@@ -44,14 +50,6 @@ class Bounds:
     ahead: int = 1 << 30  # bytes of frames that wait for their superstep
     limits: wire.Limits = field(default_factory=wire.Limits)
     threshold: float = MAJORITY  # share of its members that a secure sum needs
-
-
-@dataclass
-class Offer:
-    """Rows that are kept for those who ask."""
-
-    frame: bytes
-    answered: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -84,7 +82,7 @@ class Conversation:
         self.rounds: tuple[int, ...] = ()  # that can be resumed here
         self.theirs: dict[int, tuple[int, ...]] = {}  # by those who start too
         self.saying: Saying | None = None
-        self.offers: dict[Place, Offer] = {}
+        self.offers = Offers()
         self.sent: Counter[str] = Counter()  # bytes by kind
         self.rejected: Counter[int] = Counter()  # frames by sender
         self.late = 0  # frames that came after their superstep
@@ -121,7 +119,7 @@ class Conversation:
 
     def hello(self, to: Iterable[int]) -> None:
         """Say that this peer is here; whoever hears it says welcome."""
-        self._tell("hello", to, {"life": torch.tensor([self.life])})
+        self._tell("hello", to, hello_rows(self.life))
 
     def begin(self, t: int) -> None:
         """Begin the run at round t, together with all who said hello."""
@@ -153,7 +151,7 @@ class Conversation:
         to = set(targets(message, self.nodes)) & known
         self.saying = Saying(message, frame, to, heard, asks(message, self.place))
         if self.saying.asks and frame is not None:
-            self.offers[self.place] = Offer(frame)
+            self.offers.keep(self.place, frame)
         for peer in self.roll.entries:
             self._reach(peer)
         if self.place[1] > 0:  # at the first superstep of a round, everybody was told already
@@ -182,8 +180,8 @@ class Conversation:
 
     def owing(self) -> set[int]:
         """Who may still ask for an offer of this peer."""
-        newest = max(self.offers, default=(-1, 0))
-        return {peer for peer in self.roll.company() if self.roll.comes(peer, newest)}
+        company, newest = self.roll.company(), self.offers.newest
+        return {peer for peer in company if self.roll.comes(peer, newest)}
 
     def missing(self) -> set[int]:
         """From whom something may still come in this superstep."""
@@ -254,21 +252,16 @@ class Conversation:
 
     def _answer(self, asker: int, place: Place) -> None:
         """Give a peer the offer it asked for, once."""
-        offer = self.offers.get(place)
-        if offer is None:
+        frame = self.offers.take(asker, place)
+        if frame is None:
             self._tell("gone", [asker], where=place)
-            return
-        if asker in offer.answered:
-            raise WireError("a second 'ask' of one superstep")
-        offer.answered.add(asker)
-        self._post("offer", asker, offer.frame, place)
+        else:
+            self._post("offer", asker, frame, place)
 
     def _release(self) -> None:
-        """Drop offers that nobody will ask for any more; the newest is for who comes late."""
+        """Drop what nobody will ask for any more."""
         oldest = (self.place[0] - self.bounds.window - 1, 0)  # where the slowest may be
-        for place in sorted(self.offers)[:-1]:
-            if place < oldest or self.roll.passed(place):
-                del self.offers[place]
+        self.offers.release(lambda place: place < oldest or self.roll.passed(place))
         if self.seals is not None:
             self.seals.release(self.place, oldest)
 
@@ -311,26 +304,22 @@ class Conversation:
         self._release()
 
     def _take_hello(self, header: Header, data: bytes) -> None:
-        (life,) = _numbers(header, data, self.bounds.limits, {"life": (1, 1)})["life"]
-        if life == 0:
-            raise WireError("a malformed 'hello'")
+        life = read_hello(header, data, self.bounds.limits)
         fresh = self.roll.greet(header.sender, life)
-        lives = torch.tensor([life, int(self.begun)])
-        rounds = torch.tensor(self.rounds, dtype=torch.int64)
-        self._tell("welcome", [header.sender], {"life": lives, "rounds": rounds})
+        answer = Welcome(life, self.begun, self.rounds)
+        self._tell("welcome", [header.sender], welcome_rows(answer))
         if fresh:  # once, or two would greet each other for ever
             self.hello([header.sender])
 
     def _take_welcome(self, header: Header, data: bytes) -> None:
-        said = _numbers(header, data, self.bounds.limits, {"life": (2, 2), "rounds": (0, ROUNDS)})
-        life, begun = said["life"]
-        if life != self.life:  # an answer to an earlier process
+        said = read_welcome(header, data, self.bounds.limits)
+        if said.life != self.life:  # an answer to an earlier process
             raise Late
-        self.roll.welcome(header.sender, bool(begun))
-        if begun:
+        self.roll.welcome(header.sender, said.begun)
+        if said.begun:
             self._moved(header)
         else:  # it starts together with this peer
-            self.theirs[header.sender] = tuple(sorted(said["rounds"]))
+            self.theirs[header.sender] = said.rounds
 
     def _take_send(self, header: Header, data: bytes) -> None:
         self._moved(header)
@@ -384,16 +373,3 @@ class Conversation:
 
 def _place(header: Header) -> Place:
     return header.round, header.superstep
-
-
-def _numbers(
-    header: Header, data: bytes, limits: wire.Limits, sizes: dict[str, tuple[int, int]]
-) -> dict[str, list[int]]:
-    """The numbers in a control frame: these names, each with so many, at least and at most."""
-    found = {name: (dtype, len(shape)) for name, dtype, shape in header.schema}
-    if found != dict.fromkeys(sizes, ("int64", 1)):
-        raise WireError(f"a malformed {header.kind!r}")
-    for name, _, (count,) in header.schema:
-        if not sizes[name][0] <= count <= sizes[name][1]:
-            raise WireError(f"a malformed {header.kind!r}")
-    return {name: row.tolist() for name, row in wire.decode(data, limits).rows.items()}
