@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from coterie.core.messages import _gather_slots
+from coterie.core.edges import gather_slots
 from coterie.core.slots_gpu import sum_slots_on_gpu
 
 PEAK = 4.8e12  # bytes a second of an H200
@@ -43,7 +43,7 @@ def measure(count: int, columns: int, degree: int, weighted: bool) -> dict[str, 
     heard = torch.randint(0, count, (count, degree), device="cuda")
     table = torch.rand(count, degree, device="cuda") if weighted else None
     kernel = median(lambda: sum_slots_on_gpu(rows, heard, table))
-    gather = median(lambda: _gather_slots(rows, heard, table))
+    gather = median(lambda: gather_slots(rows, heard, table))
     moved = 4 * count * columns * (degree + 1)
     return {"kernel": kernel, "gather": gather, "peak": moved / (kernel * 1e-6) / PEAK}
 

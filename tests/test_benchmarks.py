@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from coterie.models import Shape
 from coterie.training.chain import Convolution, Dense, Stage, chain_of
@@ -49,3 +50,11 @@ def test_many_clients_are_measured_small(
     options = argparse.Namespace(cohort=2, rounds=1, hidden=4, device="cpu")
     measured = script("many_clients").measure(20, algorithm, options)
     assert measured["clients"] == 20 and (measured["kept_mib"] > 0) == (algorithm == "scaffold")
+
+
+def test_rounds_are_searched_for_waits_also_without_a_gpu(
+    script: Callable[[str], ModuleType],
+) -> None:
+    search = script("host_waits")
+    assert set(search.NEVER) <= set(search.ALGORITHMS)
+    assert not search.waits(search.ALGORITHMS["dac"], torch.device("cpu"), "auto", 1)

@@ -8,13 +8,12 @@ from coterie.core import Inbox, Nodes, mix
 
 
 def shares(own: Tensor, inbox: Inbox, name: str) -> Tensor:
-    """The weight [E] of every heard row where rows count as much as their `name` [S, 1] says.
+    """The weight [m, D] of every heard row where rows count as much as their `name` [S, 1] says.
 
     `own` [m, 1] is what the block's own rows count; `mix` leaves them the rest.
     """
     total = own + inbox.sum(name)  # [m, 1]
-    heard = inbox[name][inbox.sender]  # [E, 1]
-    return (heard / total[inbox.receiver].clamp(min=1e-30))[:, 0]
+    return inbox.table(name)[:, :, 0] / total.clamp(min=1e-30)
 
 
 def offer(params: Tensor, nodes: Nodes, by_samples: bool) -> dict[str, Tensor]:

@@ -7,7 +7,6 @@ docs/papers/ppdl.md.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import torch
@@ -178,8 +177,7 @@ def _without(shared: Tensor, bandit: Bandit, groups: Groups) -> Tensor:
 
 def _unbanned(size: int, shared: Tensor, members: Tensor, groups: Groups) -> Tensor:
     """The sets of one size that no tried arm rules out: [C, m], so that rows are copied whole."""
-    width = members.shape[2]
-    subsets = members[..., list(itertools.combinations(range(width), size))]  # [m, S, c, size]
+    subsets = members[..., groups.subsets[size - 1]]  # [m, S, c, size]
     banned = (shared == size)[..., None] & (subsets >= 0).all(-1)
     row = torch.arange(len(shared), device=shared.device)[:, None, None].expand(banned.shape)
     allowed = torch.ones(

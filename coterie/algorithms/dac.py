@@ -72,7 +72,7 @@ class DAC(Algorithm):
         rows = offer(params, nodes, self.by_samples) | (
             {"scores": state.scores} if self.two_hop else {}
         )
-        inbox = yield Fetch(rows, self.choose(t, state.scores, nodes))  # 1
+        inbox = yield Fetch(rows, self.choose(t, state.scores, nodes), full=True)  # 1
         losses = nodes[inbox.hearers].loss(  # 2: my data, their models
             inbox["params"][inbox.sender], t, "scores", self.samples or None
         )

@@ -145,8 +145,8 @@ def pack(params: Tensor, mask: Tensor, active: int) -> dict[str, Tensor]:
     place = torch.where(mask, mask.cumsum(1) - 1, active)  # pruned ones go where nobody looks
     values = params.new_zeros(len(params), active + 1).scatter(1, place, params)[:, :active]
     padded = torch.nn.functional.pad(mask, (0, -mask.shape[1] % 8)).view(len(mask), -1, 8)
-    bits = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], device=mask.device, dtype=torch.uint8)
-    return {"values": values, "mask": (padded * bits).sum(2, dtype=torch.uint8)}
+    bits = torch.arange(8, device=mask.device, dtype=torch.uint8)
+    return {"values": values, "mask": (padded.byte() << bits).sum(2, dtype=torch.uint8)}
 
 
 def unpack(values: Tensor, packed: Tensor, columns: int) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -29,6 +29,7 @@ class Groups:
     members: Tensor  # [N, largest] places, ascending; -1 fills up smaller groups
     below: tuple[Tensor, ...]  # size 2, 3, ...: [C, size] number of each subset with one less
     choose: Tensor  # [peers + 1, largest + 1] binomial coefficients
+    subsets: tuple[Tensor, ...]  # size 1, 2, ...: [c, size] places of a group's subsets in it
 
     def __len__(self) -> int:
         return len(self.members)
@@ -76,11 +77,15 @@ def _groups(peers: int, smallest: int, largest: int, device: str) -> Groups:
     choose = [[math.comb(p, s) for s in range(largest + 1)] for p in range(peers + 1)]
     sizes = range(1, largest + 1)
     sets = {size: _sets(peers, size) for size in sizes}
-    found = Groups(peers, smallest, largest, torch.empty(0), (), torch.tensor(choose))
-    below = [_below(found, sets[size]).to(device) for size in sizes[1:]]
+    found = Groups(peers, smallest, largest, torch.empty(0), (), torch.tensor(choose), ())
     kept = [_padded(sets[size], largest) for size in range(smallest, largest + 1)]
-    members = torch.cat(kept).to(device)
-    return Groups(peers, smallest, largest, members, tuple(below), found.choose.to(device))
+    return replace(
+        found,
+        members=torch.cat(kept).to(device),
+        below=tuple(_below(found, sets[size]).to(device) for size in sizes[1:]),
+        choose=found.choose.to(device),
+        subsets=tuple(_sets(largest, size).to(device) for size in sizes),
+    )
 
 
 def _sets(peers: int, size: int) -> Tensor:

@@ -56,12 +56,13 @@ class PENS(Algorithm):
 
     def round(self, t: int, state: PENSState, nodes: Nodes) -> Program:
         params = train_before(state.params, t, nodes, train_last=True)
-        inbox = yield Fetch({"params": params}, self.choose(t, state.kept, nodes))  # 1, 4
+        asked = self.choose(t, state.kept, nodes)
+        inbox = yield Fetch({"params": params}, asked, full=t < self.warmup)  # 1, 4
         kept, top = state.kept, None
         if t < self.warmup:
             best = self.best(t, inbox, nodes)  # 2
             kept = kept + best
-            top = best[inbox.receiver, inbox.source[inbox.sender]]
+            top = best.gather(1, inbox.table(inbox.source))
         params = nodes.train(mix(params, inbox, "params", keep=top), t)  # 3
         picked = heard_by(inbox, state.picked, keep=top)
         return PENSState(params, kept, picked, *better(state.best, state.best_loss, params, nodes))

@@ -17,10 +17,7 @@ def nobody(nodes: Nodes, width: int) -> Tensor:
 
 
 def heard_by(inbox: Inbox, like: Tensor, keep: Tensor | None = None) -> Tensor:
-    """The peers that each row heard, or of those whom to `keep` [E]; as wide as `like` [m, k]."""
-    receiver = inbox.receiver
-    place = torch.arange(len(receiver), device=receiver.device)
-    place = place - torch.searchsorted(receiver, receiver)  # edges of one row stand together
-    peers = inbox.source[inbox.sender]
+    """The peers that each row heard, or whom to `keep` [m, D] of them; as wide as `like` [m, k]."""
+    peers = inbox.table(inbox.source, otherwise=-1)  # [m, D]
     peers = peers if keep is None else torch.where(keep, peers, -1)
-    return torch.full_like(like, -1).index_put((receiver, place), peers.to(like.dtype))
+    return torch.nn.functional.pad(peers, (0, like.shape[1] - peers.shape[1]), value=-1)

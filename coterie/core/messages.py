@@ -13,6 +13,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from coterie.core.asking import ask_everybody, check_faults, faults
+from coterie.core.edges import EdgeList, Edges, EdgeTable, Slots, dense_sum, pad, sum_slots
 from coterie.core.fixed_point import sum_heard
 from coterie.core.graphs import SERVER, Graph
 from coterie.core.transfer import to_device
@@ -21,7 +23,6 @@ Rows = Mapping[str, Tensor]
 Wanted = tuple[Tensor, Tensor, Tensor]  # of each edge: source key, row of the block, its number
 
 DENSE_DEGREE = 32  # above this many neighbors a matrix product beats gathering
-AT_ONCE = 1 << 28  # values gathered together; larger blocks go slot by slot
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Fetch:
     rows: Rows  # name -> [m, ...]
     of: Tensor  # [m, k] ids of the peers each row asks; -1: nobody
     sealed: bool = False  # who asks learns the sum of the answers, never one of them
+    full: bool = False  # every entry of `of` is another node: no GPU has to be asked how many are
 
     @cached_property
     def asked(self) -> Tensor:
@@ -69,6 +71,11 @@ class Heard:
     key: Tensor  # [S] key of the node that sent each row, ascending, on the CPU
 
 
+def device_of(heard: Heard) -> torch.device:
+    """Where rows lie that are on their way."""
+    return next((rows.device for rows in heard.rows.values()), heard.key.device)
+
+
 class Inbox:
     """What a block heard in one superstep; the order never depends on arrival.
 
@@ -79,22 +86,18 @@ class Inbox:
     def __init__(
         self,
         heard: Heard,
-        sender: Tensor,
-        receiver: Tensor,
-        size: int,
+        edges: Edges,
         n: int,
         weight: Callable[[], Tensor],
         seal: _Seal | None = None,
     ) -> None:
         self._rows = dict(heard.rows)
+        self._edges = edges
         self._weight = weight
         self._seal = seal
         self._key = heard.key
         self._n = n
-        self._sender = sender  # on the CPU; [E], sorted by (receiver, sender)
-        self._receiver = receiver
-        self._size = size
-        self._device = next(iter(self._rows.values())).device if self._rows else sender.device
+        self._device = device_of(heard)
 
     def __getitem__(self, name: str) -> Tensor:
         """The heard rows of a name: [S, ...]."""
@@ -110,25 +113,35 @@ class Inbox:
         """The node id of every heard row, -1 for the server: [S]."""
         return to_device(torch.where(self._key < 0, SERVER, self._key % self._n), self._device)
 
-    @cached_property
+    @property
     def sender(self) -> Tensor:
         """For every edge the index of the heard row: [E]."""
-        return to_device(self._sender, self._device)
+        return self._edges.sender
 
-    @cached_property
+    @property
     def receiver(self) -> Tensor:
         """For every edge the row of this block that heard it: [E]."""
-        return to_device(self._receiver, self._device)
+        return self._edges.receiver
 
     @property
     def hearers(self) -> Tensor:
         """`receiver` on the CPU, where `nodes[...]` and `Send` want it: nobody waits for a GPU."""
-        return self._receiver
+        return self._edges.hearers
 
     @cached_property
     def metropolis(self) -> Tensor:
         """The Metropolis-Hastings weight of every edge: [E]."""
-        return self._weight().to(self._device)
+        return to_device(self._weight(), self._device)
+
+    def table(self, name: str | Tensor, otherwise: float = 0) -> Tensor:
+        """For every row of the block what it heard, in order of sources: [m, D, ...].
+
+        D is the same for all rows, and large enough; `otherwise` fills the places left over. A
+        table [m, D] made of it may stand wherever a value for each edge [E] is asked for.
+        """
+        rows, slots = self[name] if isinstance(name, str) else name, self._slots
+        filled = slots.filled.view(*slots.filled.shape, *[1] * (rows.ndim - 1))
+        return torch.where(filled, rows[slots.heard], otherwise)
 
     def sum(self, name: str | Tensor, weight: Tensor | None = None) -> Tensor:
         """For every row of the block the sum of what it heard, times `weight` [E]: [m, ...].
@@ -139,15 +152,13 @@ class Inbox:
             return self._sealed_sum(name, weight)
         rows = self._rows[name] if isinstance(name, str) else name
         slots = self._slots
-        often = len(self._sender) > 2 * len(rows)  # a server hears many, but each row is heard once
+        table = slots.filled if weight is None else self._by_slot(weight)  # [m, D]
+        often = self._edges.most > 2 * len(rows)  # a server hears many, but each row is heard once
         if slots.heard.shape[1] > DENSE_DEGREE and often:
-            return self._dense_sum(rows, weight)
+            return dense_sum(rows, slots.heard, table.to(rows.dtype))
         if weight is None and slots.full:
-            return _sum_slots(rows, slots.heard, None)
-        if weight is None:
-            weight = rows.new_ones(len(self._sender))
-        table = torch.where(slots.filled, _pad(weight.to(rows.dtype))[slots.edges], 0)  # [m, D]
-        return _sum_slots(rows, slots.heard, table)
+            return sum_slots(rows, slots.heard, None)
+        return sum_slots(rows, slots.heard, table.to(rows.dtype))
 
     def _sealed_sum(self, name: str | Tensor, weight: Tensor | None) -> Tensor:
         """The one sum that left the seal: with other weights two sums would give away a row."""
@@ -162,37 +173,21 @@ class Inbox:
         if self._seal.sums is not None:
             return self._seal.sums[name]
         slots = self._slots
-        table = None if weight is None else _pad(weight)[slots.edges]
+        table = None if weight is None else pad(weight)[slots.edges]
         return sum_heard(self._rows[name], slots.heard, slots.filled, table)
-
-    def _dense_sum(self, rows: Tensor, weight: Tensor | None) -> Tensor:
-        matrix = rows.new_zeros(self._size, len(rows))
-        weight = rows.new_ones(len(self._sender)) if weight is None else weight
-        where = (self.receiver, self.sender)
-        matrix.index_put_(where, weight.to(rows.dtype), accumulate=True)
-        flat = rows.reshape(len(rows), -1)
-        broken = ~flat.isfinite()  # a diverged row reaches only those who heard it
-        total = matrix @ flat.masked_fill(broken, 0)
-        reached = (matrix != 0).to(rows.dtype) @ broken.to(rows.dtype) > 0
-        return total.masked_fill(reached, torch.nan).view(self._size, *rows.shape[1:])
 
     def count(self, keep: Tensor | None = None) -> Tensor:
         """How many rows each row of the block heard, or of those how many to `keep` [E]: [m]."""
-        slots = self._slots
-        if keep is None:
-            return slots.filled.sum(1)
-        return (slots.filled & _pad(keep)[slots.edges]).sum(1)
+        return (self._slots.filled if keep is None else self._by_slot(keep)).sum(1)
 
-    @cached_property
-    def _slots(self) -> _Slots:
-        heard = torch.bincount(self._receiver, minlength=self._size)
-        degree = int(heard.max()) if self._size else 0
-        first = torch.cumsum(heard, 0) - heard
-        filled = torch.arange(degree) < heard[:, None]
-        edges = torch.where(filled, first[:, None] + torch.arange(degree), len(self._sender))
-        table = torch.stack([edges, _pad(self._sender)[edges], filled])
-        table = to_device(table, self._device)
-        return _Slots(table[0], table[1], table[2].bool(), len(self._sender) == edges.numel())
+    def _by_slot(self, values: Tensor) -> Tensor:
+        """Values of edges, [E] or [m, D], as a table [m, D] with 0 in empty slots."""
+        table = values if values.ndim == 2 else pad(values)[self._slots.edges]
+        return torch.where(self._slots.filled, table, 0)
+
+    @property
+    def _slots(self) -> Slots:
+        return self._edges.slots
 
 
 @dataclass(frozen=True)
@@ -201,49 +196,6 @@ class _Seal:
 
     metropolis: bool  # sums by these weights; False: plain ones
     sums: Rows | None = None  # [m, ...] of each name, where secure aggregation made them
-
-
-@dataclass(frozen=True)
-class _Slots:
-    """The edges of each row of a block as a padded table [m, D]."""
-
-    edges: Tensor  # [m, D] the edge; empty slots point one past the last
-    heard: Tensor  # [m, D] the heard row at its other end; 0 in empty slots
-    filled: Tensor  # [m, D] which slots are real
-    full: bool  # all of them
-
-
-def _sum_slots(rows: Tensor, heard: Tensor, table: Tensor | None) -> Tensor:
-    """Sum of table [m, D] (None: ones) times the heard rows, in source order, without atomics."""
-    if rows.is_cuda and rows.dtype in (torch.float32, torch.float64):
-        from coterie.core.slots_gpu import sum_slots_on_gpu
-
-        return sum_slots_on_gpu(rows, heard, table)
-    return _gather_slots(rows, heard, table)
-
-
-def _gather_slots(rows: Tensor, heard: Tensor, table: Tensor | None) -> Tensor:
-    """The same for all devices and types."""
-    if heard.numel() * rows[:1].numel() <= AT_ONCE:
-        part = rows[heard]  # [m, D, ...]
-        if table is not None:
-            shape = (*table.shape, *[1] * (rows.ndim - 1))
-            # an empty slot holds somebody's row, which may have diverged: 0 x NaN is NaN
-            part = part.mul_(table.view(shape)).masked_fill_((table == 0).view(shape), 0)
-        return part.sum(1)
-    total = rows.new_zeros(len(heard), *rows.shape[1:])
-    for slot in range(heard.shape[1]):
-        part = rows[heard[:, slot]]
-        if table is not None:
-            factor = _column(table[:, slot], rows)
-            part = part.mul_(factor).masked_fill_(factor == 0, 0)
-        total += part
-    return total
-
-
-def _pad(values: Tensor) -> Tensor:
-    """Edge values with one more entry, where empty slots point to."""
-    return torch.cat([values, values.new_zeros(1)])
 
 
 def mix(
@@ -262,7 +214,7 @@ def mix(
         return own
     if weight is not None:
         weight = weight if keep is None else weight * keep
-        rest = 1 - _edge_total(inbox, weight, own)
+        rest = 1 - inbox._by_slot(weight).sum(1).to(own)
         return _times(own, rest) + inbox.sum(name, weight)
     if keep is None and inbox._slots.full and inbox._slots.heard.shape[1]:
         return (own + inbox.sum(name)) * (1 / (1 + inbox._slots.heard.shape[1]))
@@ -280,11 +232,6 @@ def mean(inbox: Inbox, name: str, otherwise: Tensor, by: str | None = None) -> T
     weight = inbox.count().to(otherwise.dtype) if by is None else inbox.sum(by)
     total = _times(inbox.sum(name), 1 / torch.where(weight > 0, weight, 1))
     return torch.where(_column(weight > 0, otherwise), total, otherwise)
-
-
-def _edge_total(inbox: Inbox, weight: Tensor, like: Tensor) -> Tensor:
-    slots = inbox._slots
-    return torch.where(slots.filled, _pad(weight)[slots.edges], 0).sum(1).to(like)
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:
@@ -316,9 +263,8 @@ def wanted(message: Message, keys: Tensor, n: int) -> Wanted:
     """
     if isinstance(message, Fetch):
         of = message.asked
-        if len(of) and of.numel() and int(of.max()) >= n:
-            raise ValueError(f"a Fetch asks node {int(of.max())}, but ids end at {n - 1}")
         others = (of >= 0) & (of != (keys % n)[:, None])  # nobody asks itself
+        check_faults(faults(of, others, message.full), n)
         place = torch.nonzero(others.flatten()).flatten()
         row = place // max(of.shape[1], 1)
         source = keys[row] // n * n + of.flatten()[place]
@@ -351,7 +297,7 @@ def deliver(
 
     def weight() -> Tensor:
         if isinstance(message, Fetch):
-            raise ValueError("Metropolis-Hastings weights need a graph, and a Fetch has none")
+            return _no_weight()
         return message.along.metropolis()[number[edge]]
 
     place = first[edge] + within
@@ -361,7 +307,17 @@ def deliver(
         edge, place = edge[several], place[several]
         seal = _Seal(isinstance(message, Send) and message.metropolis)
     heard, sender = _only_heard(heard, place)
-    return Inbox(heard, sender, row[edge], len(keys), n, weight, seal)
+    return Inbox(heard, EdgeList(sender, row[edge], len(keys), device_of(heard)), n, weight, seal)
+
+
+def deliver_to_all(message: Fetch, keys: Tensor, n: int) -> tuple[Inbox, EdgeTable]:
+    """The inbox of a block that holds all nodes and asks itself, made without looking at `of`."""
+    edges = ask_everybody(message.of, n, message.full)
+    return Inbox(outgoing(message, keys), edges, n, _no_weight), edges
+
+
+def _no_weight() -> Tensor:
+    raise ValueError("Metropolis-Hastings weights need a graph, and a Fetch has none")
 
 
 def deliver_sums(message: Message, key: Tensor, members: Tensor, sums: Rows, n: int) -> Inbox:
@@ -386,5 +342,6 @@ def _only_heard(heard: Heard, sender: Tensor) -> tuple[Heard, Tensor]:
     if bool(used.all()):
         return heard, sender
     place = torch.cumsum(used, 0) - 1
-    rows = {name: rows[used.to(rows.device)] for name, rows in heard.rows.items()}
-    return Heard(rows, heard.key[used]), place[sender]
+    kept = torch.nonzero(used).flatten()  # on the host: a GPU that is handed `used` has to count
+    rows = {name: rows[to_device(kept, rows.device)] for name, rows in heard.rows.items()}
+    return Heard(rows, heard.key[kept]), place[sender]

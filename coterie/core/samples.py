@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.draws import WORD, draw, shuffle
+from coterie.core.transfer import to_device
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,18 @@ class Samples:
     def owned(self) -> Tensor:
         """The counts on the host: [m]."""
         return self.count.cpu()
+
+    @cached_property
+    def segments(self) -> list[tuple[Tensor, Tensor]]:
+        """Rows that own the same samples, and those samples; rows without samples are left out."""
+        keys = torch.stack([self.start, self.count], dim=1).cpu()
+        places, which = torch.unique(keys, dim=0, return_inverse=True)
+        rows = [torch.nonzero(which == k).flatten() for k in range(len(places))]
+        return [
+            (to_device(mine, self.start.device), self.index[start : start + count])
+            for mine, (start, count) in zip(rows, places.tolist(), strict=True)
+            if count
+        ]
 
     def __getitem__(self, rows: Tensor) -> Samples:
         return replace(self, start=self.start[rows], count=self.count[rows])

@@ -4,28 +4,56 @@ from __future__ import annotations
 
 import abc
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
 from coterie.core.algorithm import Program
 from coterie.core.graphs import SERVER
-from coterie.core.messages import Fetch, Heard, Inbox, Message, Wanted, deliver, outgoing, wanted
+from coterie.core.messages import (
+    Fetch,
+    Heard,
+    Inbox,
+    Message,
+    Rows,
+    Wanted,
+    deliver,
+    deliver_to_all,
+    outgoing,
+    wanted,
+)
 from coterie.links import wire
 from coterie.links.letter_sizes import secure_sum_bytes
 from coterie.links.memory import MemoryLink
 from coterie.links.quorum import MAJORITY, SMALLEST, quorum
 from coterie.links.wire import Frame
+from coterie.runtimes.tally import Tally
 
 
 class Exchange(abc.ABC):
     """Answers one superstep: takes a message from every block and gives every block its inbox."""
 
     n: int  # nodes of one population
-    sent: Tensor  # [replicas * n] bytes that each node has sent so far
+    counted: Tensor  # [replicas * n] bytes that each node has sent so far, less those of `tally`
+    tally: Tally | None = None  # what a device has counted since
     server_sent: Tensor  # [replicas] bytes that each replica's server has sent so far
     threshold: float  # share of its members that a secure sum needs
+
+    @property
+    def sent(self) -> Tensor:
+        """Bytes that each node has sent so far: [replicas * n]; waits for a GPU that counts some.
+
+        ValueError where the GPU found that a Fetch was wrong.
+        """
+        if self.tally is not None:
+            self.counted = self.counted + self.tally.read(self.n)
+            self.tally = None
+        return self.counted
+
+    @sent.setter
+    def sent(self, counted: Tensor) -> None:
+        self.counted, self.tally = counted, None
 
     @abc.abstractmethod
     def superstep(
@@ -44,7 +72,9 @@ class Exchange(abc.ABC):
         kind = "offer" if isinstance(message, Fetch) else "send"
         for copies in rows.unique().tolist():
             if copies:
-                self._add(source[rows == copies], wire.frame_size(kind, _schema(heard, copies)))
+                self._add(
+                    source[rows == copies], wire.frame_size(kind, _schema(heard.rows, copies))
+                )
         if isinstance(message, Fetch):
             self._add(keys[row], wire.frame_size("ask", ()))
 
@@ -69,22 +99,22 @@ class Exchange(abc.ABC):
         me = SERVER if requester < 0 else requester % self.n
         ids = [key % self.n for key in group]
         asked, answered = secure_sum_bytes(place, me, ids, least, parts)
-        sent = self.sent if requester >= 0 else self.server_sent
+        sent = self.counted if requester >= 0 else self.server_sent
         sent.numpy()[requester] += asked  # the server of replica r has the key r - replicas
-        self.sent.numpy()[group] += answered
+        self.counted.numpy()[group] += answered
 
     def _add(self, source: Tensor, size: int) -> None:
         """Count `size` bytes at every one of these keys."""
-        nodes, replicas = len(self.sent), len(self.server_sent)
+        nodes, replicas = len(self.counted), len(self.server_sent)
         copies = torch.bincount(source + replicas, minlength=replicas + nodes)
         self.server_sent += size * copies[:replicas]
-        self.sent += size * copies[replicas:]
+        self.counted += size * copies[replicas:]
 
 
-def _schema(heard: Heard, copies: int) -> wire.Schema:
+def _schema(rows: Rows, copies: int) -> wire.Schema:
     return tuple(
-        (name, str(rows.dtype).removeprefix("torch."), (copies, *rows.shape[1:]))
-        for name, rows in heard.rows.items()
+        (name, str(part.dtype).removeprefix("torch."), (copies, *part.shape[1:]))
+        for name, part in rows.items()
     )
 
 
@@ -94,12 +124,14 @@ class DirectExchange(Exchange):
     def __init__(self, n: int, replicas: int = 1, threshold: float = MAJORITY) -> None:
         self.n = n
         self.threshold = threshold
-        self.sent = torch.zeros(n * replicas, dtype=torch.int64)
+        self.counted = torch.zeros(n * replicas, dtype=torch.int64)
         self.server_sent = torch.zeros(replicas, dtype=torch.int64)
 
     def superstep(
         self, t: int, step: int, keys: list[Tensor], messages: list[Message]
     ) -> list[Inbox]:
+        if len(messages) == 1 and self._asks_all(messages[0], keys[0]):
+            return [self._answer_all(messages[0], keys[0])]
         heard = merge([outgoing(m, k) for m, k in zip(messages, keys, strict=True)])
         return [self._answer((t, step), m, k, heard) for m, k in zip(messages, keys, strict=True)]
 
@@ -112,6 +144,22 @@ class DirectExchange(Exchange):
             self.count(keys, message, heard, edges)
         return deliver(message, keys, heard, self.n, edges)
 
+    def _asks_all(self, message: Message, keys: Tensor) -> TypeGuard[Fetch]:
+        """Whether this is a Fetch of a block that holds everybody."""
+        if not isinstance(message, Fetch) or message.sealed or not message.rows:
+            return False
+        return message.of.numel() > 0 and torch.equal(keys, torch.arange(len(self.counted)))
+
+    def _answer_all(self, message: Fetch, keys: Tensor) -> Inbox:
+        """Count and deliver what everybody hears, where `of` lies: no host waits for it."""
+        inbox, edges = deliver_to_all(message, keys, self.n)
+        self.tally = self.tally or Tally(len(keys), message.of.device)
+        offer = wire.frame_size("offer", _schema(message.rows, 1))
+        self.tally.add(message, edges, wire.frame_size("ask", ()), offer)
+        if message.of.is_cpu:  # whoever asked wrongly is told at once
+            _ = self.sent
+        return inbox
+
 
 class FrameExchange(Exchange):
     """Sends every row as a frame of the wire format through a memory link: one node a block."""
@@ -120,7 +168,7 @@ class FrameExchange(Exchange):
         self.n = n
         self.run = run
         self.threshold = threshold
-        self.sent = torch.zeros(n, dtype=torch.int64)
+        self.counted = torch.zeros(n, dtype=torch.int64)
         self.server_sent = torch.zeros(1, dtype=torch.int64)
         self.link = MemoryLink()
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from coterie.core.engine import Engine, Scores, Work, rows_memory
 from coterie.core.params import Layout
 from coterie.core.samples import Pool, Samples
+from coterie.core.transfer import to_device
 from coterie.training.buckets import Sizes, bucket, even, padded, padded_work
 from coterie.training.chain import Link
 from coterie.training.goals import Goal
@@ -232,7 +233,7 @@ class _Trainer:
 
     def _pace(self, lr: Tensor) -> None:
         if self.paced is None or not torch.equal(lr, self.paced):
-            self.lr.copy_(lr)
+            self.lr.copy_(to_device(lr, self.lr.device))
             self.paced = lr
 
 

@@ -14,6 +14,7 @@ from torch.func import functional_call, grad, vmap
 from coterie.core.engine import Engine, Scores, Work, rows_memory
 from coterie.core.params import Layout
 from coterie.core.samples import Pool, Samples
+from coterie.core.transfer import to_device
 from coterie.training.buckets import Sizes, padded, padded_work
 from coterie.training.optimizers import Optimizer
 from coterie.training.task import Named, Task, initial_rows
@@ -83,8 +84,8 @@ class StackedEngine(Engine):
         confusion = torch.zeros(
             len(params), classes, classes, dtype=torch.int64, device=self.device
         )
-        for rows, ids in _shared_segments(samples):
-            for some in rows.to(self.device).split(self.chunk):
+        for rows, ids in samples.segments:
+            for some in rows.split(self.chunk):
                 loss[some], counts = self._score_chunk(params[some], samples.pool, ids, classes)
                 if classes:
                     confusion[some] = counts
@@ -228,8 +229,8 @@ class _Steps:
 
     def pace(self, lr: Tensor, moving: Tensor) -> None:
         """Set the learning rate of every row, and which rows still have steps to do."""
-        self.lr.copy_(lr * moving)
-        self.moving.copy_(moving)
+        self.lr.copy_(to_device(lr * moving, self.lr.device))
+        self.moving.copy_(to_device(moving, self.moving.device))
 
     def advance(self, ids: Tensor) -> None:
         """One step of every row on its batch."""
@@ -291,14 +292,3 @@ def rows_of(work: Work, rows: slice) -> Work:
         anchor=None if work.anchor is None else work.anchor[rows],
         once=work.once,
     )
-
-
-def _shared_segments(samples: Samples) -> list[tuple[Tensor, Tensor]]:
-    """Rows that own the same samples, and those samples; rows without samples are left out."""
-    keys = torch.stack([samples.start, samples.count], dim=1).cpu()
-    segments, which = torch.unique(keys, dim=0, return_inverse=True)
-    return [
-        (torch.nonzero(which == k).flatten(), samples.index[start : start + count])
-        for k, (start, count) in enumerate(segments.tolist())
-        if count
-    ]

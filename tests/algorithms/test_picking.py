@@ -76,7 +76,7 @@ def test_peers_that_were_not_heard_leave_their_place_empty():
     rows = [[1, 2, -1], [0, -1, -1], [-1] * 3, [0, 1, -1], [4, 5, -1], [2, 3, -1]]
     rows[4] = [5, -1, -1]  # nobody asks itself
     assert heard_by(inbox, like).tolist() == rows
-    keep = inbox.source[inbox.sender] != 2
+    keep = inbox.table(inbox.source) != 2
     assert heard_by(inbox, like, keep)[0].tolist() == [1, -1, -1]
 
 
