@@ -99,6 +99,20 @@ def test_an_autoencoder_compiles_for_a_gpu(optimizer: Optimizer, script: ModuleT
     assert names.count("update.adam") == (8 if isinstance(optimizer, Adam) else 0)
 
 
+@pytest.mark.parametrize("channels, filters", [(64, 64), (32, 128), (128, 128)])
+def test_tiles_of_wide_layers_fit_into_the_shared_memory_of_a_gpu(
+    channels: int, filters: int, script: ModuleType
+) -> None:
+    module = nn.Sequential(
+        nn.Conv2d(3, channels, 3, padding=1), nn.ReLU(), nn.Conv2d(channels, filters, 3),
+        nn.Flatten(), nn.Linear(filters * 36, 3),
+    )  # fmt: skip
+    network = script.make_network(module, (3, 8, 8), 300, Classification(), SGD())
+    launches = script.step(network)
+    assert {"convolution.forward", "convolution.input_gradient"} <= {one.name for one in launches}
+    assert max(one.shared for one in launches) <= script.SHARED
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sums_and_draws_compile_for_a_gpu(dtype: torch.dtype, script: ModuleType) -> None:
     from coterie.core.draws_gpu import draw_on_gpu

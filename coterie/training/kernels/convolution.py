@@ -271,6 +271,7 @@ TUNING: dict[str, dict[str, int]] = {
     "input": {"BM": 256, "num_warps": 8, "num_stages": 3},
     "weight": {"BM": 64, "BK": 128, "num_warps": 4, "num_stages": 1},
 }  # measured on an H200 by benchmarks/tune_kernels.py
+SHARED = 227 << 10  # bytes that a program may share between its threads
 
 
 def _block(size: int, most: int) -> int:
@@ -286,6 +287,13 @@ def _pixels_at_once(rows: int, pixels: int, most: int) -> int:
     return block
 
 
+def _stages(options: dict[str, int], width: int, depth: int) -> int:
+    """How many loads of tiles [BM, BK] and [BK, width], over all of `depth`, fit beside each other."""
+    tiles = options["BM"] * options["BK"] + options["BK"] * width
+    loads = 4 * tiles * triton.cdiv(depth, options["BK"])
+    return max(1, min(options["num_stages"], SHARED // loads))
+
+
 def forward(
     x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, shape: Geometry, precision: str
 ) -> None:
@@ -298,6 +306,7 @@ def forward(
     options["BM"] = _pixels_at_once(rows, pixels, options["BM"])
     options["BN"] = _block(shape.filters, 64)
     options["BK"] = max(options["BK"], shape.channels) if narrow else _block(shape.channels, 32)
+    options["num_stages"] = _stages(options, options["BN"], 1 if narrow else shape.channels)
     tiles = triton.cdiv(pixels, options["BM"])
     grid = (rows * tiles, triton.cdiv(shape.filters, options["BN"]))
     kernel = _forward_narrow if narrow else _forward
@@ -317,6 +326,7 @@ def input_gradient(
     options["BM"] = _pixels_at_once(rows, pixels, options["BM"])
     options["BC"] = _block(shape.channels, 64)
     options["BK"] = _block(shape.filters, 32)
+    options["num_stages"] = _stages(options, options["BC"], shape.filters)
     tiles = triton.cdiv(pixels, options["BM"])
     grid = (rows * tiles, triton.cdiv(shape.channels, options["BC"]))
     options |= {**shape.constants(), "BIAS": bias is not None}
