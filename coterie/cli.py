@@ -31,7 +31,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(keys_app, name="keys")
 KINDS = (  # of names, known without importing what registers them
     *("algorithms", "datasets", "models", "graphs", "shifts", "partitions"),
-    *("optimizers", "objectives"),
+    *("optimizers", "objectives", "rules"),
 )
 
 File = Annotated[Path | None, typer.Argument(help="Configuration (TOML); none: the built-in demo.")]
@@ -191,12 +191,13 @@ def list_names(
 def _registries() -> dict[str, Any]:
     import coterie.algorithms  # noqa: F401  (registers the algorithms)
     from coterie import data
+    from coterie.algorithms.mcfl_rules import rules
     from coterie.core import algorithms, graphs
     from coterie.models import models
     from coterie.training import objectives, optimizers
 
     found = [algorithms, data.sources, models, graphs, data.shifts, data.partitions]
-    return dict(zip(KINDS, [*found, optimizers, objectives], strict=True))
+    return dict(zip(KINDS, [*found, optimizers, objectives, rules], strict=True))
 
 
 def _print_registry(registry: Any, options: bool) -> None:

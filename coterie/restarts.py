@@ -108,8 +108,9 @@ def _lost(config: Config, trial: Part, watch: Watch) -> dict[int, Metrics]:
     sent = simulation.exchange.sent.double().view(len(trial.replicas), -1).mean(1).tolist()
     lost = {}
     for place, names in enumerate(trial.clusters):
-        judge = settlement.judge_of(options_of(trial.algorithm), names)
-        why = settlement.problems(choices[place], names, judge)
+        options = options_of(trial.algorithm)
+        judge, name = settlement.judge_of(options, names), settlement.named(options)
+        why = settlement.problems(choices[place], names, judge, name)
         if why:
             seed = trial.nodes.population.seeds[place]
             start = {"seed": seed, "round": rounds, "why": why, "bytes_per_node": sent[place]}

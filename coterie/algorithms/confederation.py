@@ -5,6 +5,7 @@ Nothing here depends on who does it: the same rows give the same models, ids and
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,9 @@ FAULTS = (  # what may be wrong with what a learner sent; its number is kept in 
     "published a choice without updates",
     "chose updates that do not exist",
     "published a false id",
+    "merged other bytes than came here: it, or who made them, tells peers different things",
 )
-TWICE, SAMPLES, MANY, EMPTY, MISSING, FALSE = range(1, len(FAULTS))
+TWICE, SAMPLES, MANY, EMPTY, MISSING, FALSE, OTHER = range(1, len(FAULTS))
 
 
 def everyone(rows: Rows, who: Tensor, inbox: Inbox, nodes: Nodes) -> tuple[Rows, Tensor]:
@@ -75,6 +77,7 @@ class Updates:
     key: list[int]  # [S] replica * n + learner
     parent: list[bytes]  # [S]
     samples: list[int]  # [S]
+    shared: bool = True  # others hold their own copies; False: there is nothing to compare
 
     @cached_property
     def place(self) -> dict[tuple[int, bytes], int]:
@@ -101,8 +104,29 @@ class Updates:
         """The id of the average of these updates, which have one parent."""
         return model_id(self.parent[rows[0]], [self.name(row) for row in rows])
 
+    @cached_property
+    def _digests(self) -> dict[int, bytes]:
+        return {}
 
-def checked_updates(t: int, n: int, rows: Rows, key: Tensor, faults: Tensor) -> Updates:
+    def digest(self, row: int) -> bytes:
+        """A hash of what came as this update: ids say nothing about weights."""
+        if row not in self._digests:
+            data = self.params[row].detach().cpu().contiguous().numpy().tobytes()
+            samples = self.samples[row].to_bytes(8, "big")
+            self._digests[row] = hashlib.sha256(samples + data).digest()
+        return self._digests[row]
+
+    def content(self, rows: list[int]) -> bytes:
+        """A hash of all that makes the average of these updates."""
+        if not self.shared:
+            return ROOT
+        ordered = sorted(rows, key=self.name)
+        return hashlib.sha256(b"".join(self.digest(row) for row in ordered)).digest()
+
+
+def checked_updates(
+    t: int, n: int, rows: Rows, key: Tensor, faults: Tensor, shared: bool = True
+) -> Updates:
     """The updates that hold water; who sent others is noted in `faults` [replicas * n]."""
     parents, samples, keys = as_ids(rows["parent"]), rows["samples"].tolist(), key.tolist()
     times = Counter(zip(keys, parents, strict=True))
@@ -122,6 +146,7 @@ def checked_updates(t: int, n: int, rows: Rows, key: Tensor, faults: Tensor) -> 
         [keys[row] for row in good],
         [parents[row] for row in good],
         [samples[row] for row in good],
+        shared,
     )
 
 
@@ -151,6 +176,7 @@ def choices(
         "parent": as_rows([updates.parent[own] for own in mine]),
         "merged": masks([updates.nodes(rows) for rows in merged], updates.n),
         "child": as_rows([updates.child(rows) for rows in merged]),
+        "content": as_rows([updates.content(rows) for rows in merged]),
     }
 
 
@@ -192,25 +218,28 @@ def _checked_choices(
     updates: Updates, rows: Rows, key: Tensor, allowed: int, faults: Tensor
 ) -> Iterator[tuple[int, bytes, list[int]]]:
     """Sender, id and rows of updates of every choice that holds water, each once."""
-    keys, parents, claims = key.tolist(), as_ids(rows["parent"]), as_ids(rows["child"])
-    times, seen, masked = Counter(keys), set(), rows["merged"].cpu()
-    for sender, parent, claim, merged in zip(keys, parents, claims, masked, strict=True):
+    keys, parents, masked = key.tolist(), as_ids(rows["parent"]), rows["merged"].cpu()
+    claims = list(zip(as_ids(rows["child"]), as_ids(rows["content"]), strict=True))
+    times, seen = Counter(keys), set()
+    for sender, parent, (claim, content), merged in zip(keys, parents, claims, masked, strict=True):
         first = sender - sender % updates.n
         learners = [first + learner for learner in torch.nonzero(merged).flatten().tolist()]
         members = [updates.place.get((learner, parent), -1) for learner in learners]
-        fault = MANY if times[sender] > allowed else _fault(updates, members, claim)
+        fault = MANY if times[sender] > allowed else _fault(updates, members, claim, content)
         faults[sender] = int(faults[sender]) or fault
         if not fault and (sender, claim) not in seen:
             seen.add((sender, claim))
             yield sender, claim, members
 
 
-def _fault(updates: Updates, members: list[int], claim: bytes) -> int:
+def _fault(updates: Updates, members: list[int], claim: bytes, content: bytes) -> int:
     if not members:
         return EMPTY
     if min(members) < 0:
         return MISSING
-    return 0 if updates.child(members) == claim else FALSE
+    if updates.child(members) != claim:
+        return FALSE
+    return 0 if updates.content(members) == content else OTHER
 
 
 def rebuilt(updates: Updates, children: list[Child]) -> Tensor:

@@ -28,7 +28,11 @@ class DPSGD(Algorithm):
         params = nodes.train(state.params, t)
         graph = nodes.graph(self.graph_spec(), t)
         inbox = yield Send(
-            {"params": params}, along=graph, sealed=self.sealed, metropolis=self.sealed
+            {"params": params},
+            along=graph,
+            sealed=self.sealed,
+            metropolis=self.sealed,
+            apart=nodes.layout.buffers,
         )
         return State(mix(params, inbox, "params", weight=inbox.metropolis))
 

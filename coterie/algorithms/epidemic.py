@@ -38,7 +38,8 @@ class EpidemicLearning(Algorithm):
     def round(self, t: int, state: State, nodes: Nodes) -> Program:
         params = nodes.train(state.params, t)
         graph = nodes.graph(self.graph_spec(), t)
-        inbox = yield Send({"params": params}, along=graph, sealed=self.sealed)
+        apart = nodes.layout.buffers
+        inbox = yield Send({"params": params}, along=graph, sealed=self.sealed, apart=apart)
         return State(mix(params, inbox, "params"))
 
     def finish(self, t: int, state: State, nodes: Nodes) -> Program | None:

@@ -30,7 +30,8 @@ class FedAvg(Federated):
         update = clients.train(start, t) - start
         rows = by_samples(update, clients)
         up = self.up(t, nodes)
-        yield Send(rows, along=up, sender=inbox.hearers, sealed=self.sealed)
+        apart = nodes.layout.buffers
+        yield Send(rows, along=up, sender=inbox.hearers, sealed=self.sealed, apart=apart)
         return state
 
 
@@ -40,7 +41,7 @@ def mean_update(
     """Send the model down; the sample-weighted mean of what comes up, zero if nothing does."""
     yield Send({"params": params}, along=algorithm.down(t, server))
     expect = {"update": params, "samples": params[:, 0]}
-    inbox = yield Listen(algorithm.up(t, server), expect, sealed)
+    inbox = yield Listen(algorithm.up(t, server), expect, sealed, server.layout.buffers)
     return mean(inbox, "update", otherwise=torch.zeros_like(params), by="samples")
 
 

@@ -112,7 +112,9 @@ class MCFL(Algorithm):
         rows = {"params": update, "parent": parent, "samples": learners.samples}
         inbox = yield Send(rows, everybody, sender=picked.who)
         faults = torch.zeros(state.trained.numel(), dtype=torch.uint8)
-        updates = checked_updates(t, nodes.n, *everyone(rows, picked.who, inbox, nodes), faults)
+        shared = len(nodes) < len(faults)  # some learners are elsewhere, with copies of their own
+        every, key = everyone(rows, picked.who, inbox, nodes)
+        updates = checked_updates(t, nodes.n, every, key, faults, shared)
 
         mine = torch.nonzero(picked.first | (self.publish == "each")).flatten()
         who = picked.who[mine]

@@ -80,7 +80,8 @@ class PPDL(Algorithm):
         choice = choose(bandit, groups, nodes.draw("group", t, 1)[:, 0])  # 1 to 3
         asked = groups.of(choice.arm, nodes.ids)
         rows = self.offer(params, nodes)
-        inbox = yield Fetch(rows, asked, self.sealed, full=self.smallest in (0, self.group))  # 4
+        full = self.smallest in (0, self.group)
+        inbox = yield Fetch(rows, asked, self.sealed, nodes.layout.buffers, full)  # 4
         params = mixed(params, rows, inbox)
         reward = accuracy_of(nodes.validate(params)).nan_to_num(nan=0.0)  # 5: before training
         met = inbox.count() == (asked >= 0).sum(1)  # a part of a group is another group

@@ -41,24 +41,64 @@ def decode(total: Tensor, scale: Tensor | float) -> Tensor:
     return ((total + half & (MODULUS - 1)) - half).double() / scale
 
 
-def sum_heard(rows: Tensor, heard: Tensor, filled: Tensor, weight: Tensor | None) -> Tensor:
+def lengths(rows: Tensor, apart: Tensor | None) -> list[int]:
+    """How many numbers each of the `pieces` of a row has."""
+    size = math.prod(rows.shape[1:])
+    if apart is None or rows.shape[1:] != apart.shape:
+        return [size]
+    return [size - int(apart.sum()), int(apart.sum())]
+
+
+def pieces(rows: Tensor, apart: Tensor | None) -> list[Tensor]:
+    """Rows [r, ...] as parts with a clip each: of models [r, P] the columns `apart` [P] are one."""
+    if apart is None or rows.shape[1:] != apart.shape:
+        return [rows]
+    return [rows[:, columns] for columns in _columns(apart, rows.device)]
+
+
+def joined(parts: list[Tensor], apart: Tensor | None) -> Tensor:
+    """The rows whose `pieces` these are."""
+    if apart is None or len(parts) == 1:
+        return parts[0]
+    both = torch.cat(parts, dim=1)
+    order = torch.cat(_columns(apart, both.device))
+    return torch.empty_like(both).index_copy_(1, order, both)
+
+
+def _columns(apart: Tensor, device: torch.device) -> list[Tensor]:
+    return [torch.nonzero(mask).flatten().to(device) for mask in (~apart, apart)]
+
+
+def sum_heard(
+    rows: Tensor,
+    heard: Tensor,
+    filled: Tensor,
+    weight: Tensor | None,
+    apart: Tensor | None = None,
+) -> Tensor:
     """For each receiver the sum of what it heard, times `weight` [m, D]: [m, ...].
 
     `heard` [m, D] are the numbers of its rows [S, ...], where `filled`. NaN where one has diverged.
     """
     broken = ~_flat(rows).isfinite().all(1)
     clean = rows.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    exponent = torch.where(filled, exponents(clean)[heard], CLIP)
+    found = joined([_total(part, heard, filled, weight) for part in pieces(clean, apart)], apart)
+    shape = (-1, *[1] * (rows.ndim - 1))
+    return found.masked_fill((filled & broken[heard]).any(1).view(shape), torch.nan)
+
+
+def _total(rows: Tensor, heard: Tensor, filled: Tensor, weight: Tensor | None) -> Tensor:
+    """The same for finite rows that share a clip."""
+    exponent = torch.where(filled, exponents(rows)[heard], CLIP)
     scale = scale_of(filled.sum(1), torch.nn.functional.pad(exponent, (0, 1), value=CLIP).amax(1))
     shape = (-1, *[1] * (rows.ndim - 1))
     total = torch.zeros(len(heard), *rows.shape[1:], dtype=torch.int64, device=rows.device)
     for slot in range(heard.shape[1]):
-        part = clean[heard[:, slot]].double()
+        part = rows[heard[:, slot]].double()
         if weight is not None:
             part = part * weight[:, slot].double().view(shape)
         total += encode(part, scale.view(shape)) * filled[:, slot].view(shape)
-    found = decode(total, scale.view(shape)).to(rows.dtype)
-    return found.masked_fill((filled & broken[heard]).any(1).view(shape), torch.nan)
+    return decode(total, scale.view(shape)).to(rows.dtype)
 
 
 def _flat(rows: Tensor) -> Tensor:

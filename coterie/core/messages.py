@@ -34,6 +34,7 @@ class Send:
     sender: Tensor | None = None  # [r] the block row that sends row r; None: row r sends row r
     sealed: bool = False  # receivers learn the sum of what they hear, never a row of it
     metropolis: bool = False  # sealed rows count by their Metropolis-Hastings weights
+    apart: Tensor | None = None  # [P] columns of sealed models that have a clip of their own
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Fetch:
     rows: Rows  # name -> [m, ...]
     of: Tensor  # [m, k] ids of the peers each row asks; -1: nobody
     sealed: bool = False  # who asks learns the sum of the answers, never one of them
+    apart: Tensor | None = None  # [P] columns of sealed models that have a clip of their own
     full: bool = False  # every entry of `of` is another node: no GPU has to be asked how many are
 
     @cached_property
@@ -58,6 +60,7 @@ class Listen:
     along: Graph
     expect: Rows = field(default_factory=dict)  # name -> [any, ...]
     sealed: bool = False  # as those who send
+    apart: Tensor | None = None  # as those who send
 
 
 Message = Send | Fetch | Listen
@@ -174,7 +177,7 @@ class Inbox:
             return self._seal.sums[name]
         slots = self._slots
         table = None if weight is None else pad(weight)[slots.edges]
-        return sum_heard(self._rows[name], slots.heard, slots.filled, table)
+        return sum_heard(self._rows[name], slots.heard, slots.filled, table, self._seal.apart)
 
     def count(self, keep: Tensor | None = None) -> Tensor:
         """How many rows each row of the block heard, or of those how many to `keep` [E]: [m]."""
@@ -195,6 +198,7 @@ class _Seal:
     """What may leave a sealed inbox."""
 
     metropolis: bool  # sums by these weights; False: plain ones
+    apart: Tensor | None  # as the message says
     sums: Rows | None = None  # [m, ...] of each name, where secure aggregation made them
 
 
@@ -305,7 +309,7 @@ def deliver(
     if message.sealed:
         several = _several(row[edge], source[edge], len(keys))
         edge, place = edge[several], place[several]
-        seal = _Seal(isinstance(message, Send) and message.metropolis)
+        seal = _Seal(isinstance(message, Send) and message.metropolis, message.apart)
     heard, sender = _only_heard(heard, place)
     return Inbox(heard, EdgeList(sender, row[edge], len(keys), device_of(heard)), n, weight, seal)
 
@@ -326,7 +330,7 @@ def deliver_sums(message: Message, key: Tensor, members: Tensor, sums: Rows, n: 
         name: total[:1].expand(len(members), *total.shape[1:]) for name, total in sums.items()
     }
     inbox = deliver(message, key, Heard(nothing, members), n)  # the rows are never read
-    inbox._seal = _Seal(isinstance(message, Send) and message.metropolis, sums)
+    inbox._seal = _Seal(isinstance(message, Send) and message.metropolis, message.apart, sums)
     return inbox
 
 

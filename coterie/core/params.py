@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +72,15 @@ class Layout:
             return tensor.reshape(*lead, column.stop - column.start)
 
         return torch.cat([row(column) for column in self.columns], dim=-1)
+
+    @cached_property
+    def buffers(self) -> Tensor | None:
+        """The columns that no optimizer changes, bool [P]; None where there are none, or no others.
+
+        In a sealed sum they have a clip of their own: a large variance makes no weight coarse.
+        """
+        mask = ~self.trained()
+        return mask if bool(mask.any()) and not bool(mask.all()) else None
 
     def trained(self, part: slice | None = None) -> Tensor:
         """Which columns an optimizer may change, bool [P]; with a part, only columns inside it."""

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Judge = Callable[[ArrayLike, ArrayLike], bool]
+HEADS = "head", "heads"  # what nodes choose, one and several
+MODELS = "the model of node", "the models of nodes"  # named by the first of those who follow it
 KEYS = ("settled", "first_settled_round", "adjusted_rand_index", "settlement")  # of a result
 
 
@@ -74,9 +76,14 @@ def verdict(
         judge(choices[-1], cluster),
         None if first is None else rounds[first],
         adjusted_rand_index(choices[-1], cluster),
-        story(rounds, choices, cluster, judge),
+        story(rounds, choices, cluster, judge, named(heads)),
     )
     return dict(zip(KEYS, found, strict=True))
+
+
+def named(heads: int) -> tuple[str, str]:
+    """What to call what nodes choose, of which there are so many; 0: models of their own making."""
+    return HEADS if heads else MODELS
 
 
 def adjusted_rand_index(choice_row: ArrayLike, cluster: ArrayLike) -> float:
@@ -94,25 +101,34 @@ def adjusted_rand_index(choice_row: ArrayLike, cluster: ArrayLike) -> float:
     return float(2 * (together * apart - split * joined) / chance)
 
 
-def problems(choice_row: ArrayLike, cluster: ArrayLike, judge: Judge = settled) -> str:
+def problems(
+    choice_row: ArrayLike,
+    cluster: ArrayLike,
+    judge: Judge = settled,
+    name: tuple[str, str] = HEADS,
+) -> str:
     """Why these choices are not settled, in plain words; empty where they are."""
     if judge(choice_row, cluster):
         return ""
-    names = [str(name) for name in np.unique(np.asarray(cluster))]
+    names = [str(who) for who in np.unique(np.asarray(cluster))]
     counts = matrix(choice_row, cluster)
     waiting = int((np.asarray(choice_row, np.int64) < 0).sum())
     told = [f"{_count(waiting, 'node')} {_have(waiting)} not chosen yet"] if waiting else []
     for head, column in enumerate(counts.T):
-        owners = [name for name, nodes in zip(names, column, strict=True) if nodes]
+        owners = [who for who, nodes in zip(names, column, strict=True) if nodes]
         if len(owners) > 1:
-            told.append(f"{_list(owners)} share head {head}")
+            told.append(f"{_list(owners)} share {name[0]} {head}")
     if judge is not unshared:
-        told += [_split(name, row) for name, row in zip(names, counts, strict=True)]
+        told += [_split(who, row, name[1]) for who, row in zip(names, counts, strict=True)]
     return "; ".join(part for part in told if part)
 
 
 def story(
-    rounds: Sequence[int], choices: ArrayLike, cluster: ArrayLike, judge: Judge = settled
+    rounds: Sequence[int],
+    choices: ArrayLike,
+    cluster: ArrayLike,
+    judge: Judge = settled,
+    name: tuple[str, str] = HEADS,
 ) -> str:
     """When choices `[len(rounds), nodes]` settled or were lost and, at the end, why they are not.
 
@@ -125,17 +141,17 @@ def story(
     if good[-1]:
         again = f", after it was lost {_count(len(lost), 'time')}" if lost else ""
         return f"settled since round {found[-1]}{again}"
-    why = problems(rows[-1], cluster, judge) if len(rows) else "nobody chose"
+    why = problems(rows[-1], cluster, judge, name) if len(rows) else "nobody chose"
     if not found:
         return f"never settled: {why}"
     before = f" (and {_count(len(lost) - 1, 'time')} before)" if len(lost) > 1 else ""
     return f"settled at round {found[-1]}, lost at round {lost[-1]}{before}: {why}"
 
 
-def _split(name: str, row: NDArray[np.int64]) -> str:
+def _split(name: str, row: NDArray[np.int64], several: str) -> str:
     """That a cluster's nodes chose several heads, where they did."""
     heads = [f"{head} ({_count(int(nodes), 'node')})" for head, nodes in enumerate(row) if nodes]
-    return f"{name} is split between heads {_list(heads)}" if len(heads) > 1 else ""
+    return f"{name} is split between {several} {_list(heads)}" if len(heads) > 1 else ""
 
 
 def _list(parts: Sequence[str]) -> str:

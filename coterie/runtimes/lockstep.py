@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import abc
-import math
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
 from coterie.core.algorithm import Program
+from coterie.core.fixed_point import lengths
 from coterie.core.graphs import SERVER
 from coterie.core.messages import (
     Fetch,
@@ -79,7 +79,12 @@ class Exchange(abc.ABC):
             self._add(keys[row], wire.frame_size("ask", ()))
 
     def count_sealed(
-        self, place: tuple[int, int], keys: Tensor, heard: Heard, edges: Wanted
+        self,
+        place: tuple[int, int],
+        keys: Tensor,
+        heard: Heard,
+        edges: Wanted,
+        apart: Tensor | None,
     ) -> None:
         """Count the letters of the secure sums that a block gets, as if nobody dropped out."""
         source, row, _ = edges
@@ -87,7 +92,9 @@ class Exchange(abc.ABC):
         groups: dict[int, set[int]] = {}
         for one, peer in zip(keys[row[there]].tolist(), source[there].tolist(), strict=True):
             groups.setdefault(one, set()).add(peer)
-        parts = tuple(math.prod(rows.shape[1:]) for _, rows in sorted(heard.rows.items()))
+        parts = tuple(
+            size for _, rows in sorted(heard.rows.items()) for size in lengths(rows, apart)
+        )
         for one, group in groups.items():
             if len(group) >= SMALLEST:
                 self._count_sum(place, one, sorted(group), parts)
@@ -139,7 +146,7 @@ class DirectExchange(Exchange):
         """Count and deliver what a block hears."""
         edges = wanted(message, keys, self.n)
         if message.sealed:
-            self.count_sealed(when, keys, heard, edges)
+            self.count_sealed(when, keys, heard, edges, message.apart)
         else:
             self.count(keys, message, heard, edges)
         return deliver(message, keys, heard, self.n, edges)
@@ -179,7 +186,8 @@ class FrameExchange(Exchange):
         for key, message in zip(keys, messages, strict=True):
             edges = wanted(message, key, self.n)
             if message.sealed:
-                self.count_sealed((t, step), key, merge(list(offers.values())), edges)
+                rows = merge(list(offers.values()))
+                self.count_sealed((t, step), key, rows, edges, message.apart)
             for source in dict.fromkeys(edges[0].tolist()):
                 if isinstance(message, Fetch):
                     self._post(Frame(self.run, t, step, int(key), "ask", {}), source, message)

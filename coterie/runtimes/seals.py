@@ -6,7 +6,6 @@ The protocol itself is in coterie.links.secure; here are its letters' way, and w
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.core.fixed_point import joined, lengths, pieces
 from coterie.core.messages import Heard, Inbox, Listen, Message, Rows, Send, deliver, deliver_sums
 from coterie.core.messages import outgoing as rows_of
 from coterie.core.nodes import Nodes
@@ -83,7 +83,7 @@ class Seals:
         if len(group) < SMALLEST:
             return
         least = quorum(len(group), self.threshold)
-        sizes = tuple(_sizes(_shapes(message)).values())
+        sizes = _sizes(message)
         nonce = secrets.token_bytes(16)
         session = Session(self.run, *place, self.identity.me, group, least, sizes, nonce)
         self.collector = Collector(self.identity, session)
@@ -131,11 +131,10 @@ class Seals:
         key, n = self.nodes.key, self.nodes.n
         if result is None:
             return deliver(message, key, Heard({}, torch.empty(0, dtype=torch.int64)), n)
-        shapes = sorted(_shapes(message).items())
-        sums = {
-            name: torch.from_numpy(part).to(rows).view(1, *rows.shape[1:])
-            for (name, rows), part in zip(shapes, result.parts, strict=True)
-        }
+        parts, sums = iter(result.parts), {}
+        for name, rows in sorted(_shapes(message).items()):
+            found = [torch.from_numpy(next(parts))[None] for _ in lengths(rows, message.apart)]
+            sums[name] = joined(found, message.apart).to(rows).view(1, *rows.shape[1:])
         return deliver_sums(message, key, torch.tensor(result.members), sums, n)
 
     def hear(self, sender: int, place: Place, letter: bytes) -> None:
@@ -204,18 +203,20 @@ def _shapes(message: Message) -> Rows:
     return message.expect if isinstance(message, Listen) else message.rows
 
 
-def _sizes(rows: Rows) -> dict[str, int]:
-    return {name: math.prod(row.shape[1:]) for name, row in sorted(rows.items())}
+def _sizes(message: Message) -> tuple[int, ...]:
+    every = sorted(_shapes(message).items())
+    return tuple(size for _, rows in every for size in lengths(rows, message.apart))
 
 
 def _vector(message: Message, nodes: Nodes) -> Vector | None:
-    """The one row of each name as numbers; None where there is none, or it has diverged."""
+    """The one row of each name in pieces; None where there is none, or it has diverged."""
     from coterie.links.secure import clips_of
 
     heard = rows_of(message, nodes.key)
     if len(heard.key) != 1 or not heard.rows:
         return None
-    parts = [_numbers(rows) for _, rows in sorted(heard.rows.items())]
+    every = [rows for _, rows in sorted(heard.rows.items())]
+    parts = [_numbers(part) for rows in every for part in pieces(rows, message.apart)]
     if not all(np.isfinite(part).all() for part in parts):
         return None
     return Vector(message, parts, clips_of(parts))

@@ -29,8 +29,6 @@ class Tracker:
 
     def __init__(self, uri: str, experiment: str) -> None:
         self.uri = f"sqlite:///{Path('mlflow.db').resolve()}" if uri == SQLITE else uri
-        for talker in ("mlflow", "alembic"):
-            logging.getLogger(talker).setLevel(logging.WARNING)
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # else it tells its makers
         try:
             from mlflow import MlflowClient
@@ -38,6 +36,8 @@ class Tracker:
             raise InputError(
                 "tracking.mlflow: needs MLflow: pip install 'coterie[mlflow]'"
             ) from None
+        for talker in ("mlflow", "alembic"):  # MLflow sets its own level when it is imported
+            logging.getLogger(talker).setLevel(logging.WARNING)
         try:
             self.client = MlflowClient(tracking_uri=self.uri)
             self.experiment: str = self._known_experiment(experiment) or self._made(experiment)

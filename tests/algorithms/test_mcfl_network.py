@@ -39,6 +39,10 @@ def false_id(rows):
     return rows | {"child": rows["child"] + 1} if "child" in rows else rows
 
 
+def other_bytes(rows):
+    return rows | {"content": rows["content"] + 1} if "content" in rows else rows
+
+
 def missing_updates(rows):
     return rows | {"merged": torch.ones_like(rows["merged"])} if "merged" in rows else rows
 
@@ -69,6 +73,7 @@ async def play():
     ("told", "why"),
     [
         (false_id, "published a false id"),
+        (other_bytes, "merged other bytes than came here"),
         (missing_updates, "chose updates that do not exist"),
         (impossible_samples, "claims an impossible number of samples"),
     ],

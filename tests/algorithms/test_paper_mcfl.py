@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from coterie.algorithms import MCFL, FedAvgP2P
 from coterie.algorithms.confederation import (
     FAULTS,
+    OTHER,
     as_ids,
     as_rows,
     checked_updates,
@@ -209,6 +210,20 @@ def test_equal_choices_are_one_model_that_both_follow():
     assert [child.followers for child in family.values()] == [(0, 1)]
 
 
+@pytest.mark.parametrize("samples", [(10, 20, 30), (10, 20, 31)])
+def test_two_contents_of_one_update_are_merged_by_nobody_who_holds_the_other(samples):
+    faults, mine = no_faults(), some_updates(no_faults())
+    other = some_updates(no_faults(), samples=samples)
+    if samples == (10, 20, 30):
+        other = dataclasses.replace(other, params=mine.params + torch.tensor([[0], [0], [1e-9]]))
+    rows = choices(mine, [0, 1], [0], [2])  # learner 0 merges 0 and 2, learner 1 only its own
+    found = published(mine, rows, [0, 1], faults).values()
+    assert sorted(child.followers for child in found) == [(0,), (1,)]
+    assert not faults.any()
+    assert [c.followers for c in published(other, rows, [0, 1], faults).values()] == [(1,)]
+    assert faults.tolist() == [OTHER, 0, 0, 0]
+
+
 def liar(change):
     """What is left, and what was noted, when learner 1 publishes something else than it should."""
     updates, faults = some_updates(no_faults()), no_faults()
@@ -219,6 +234,9 @@ def liar(change):
 
 LIES = {
     "published a false id": lambda r: r | {"child": r["child"] + torch.tensor([[0], [1]]).byte()},
+    "merged other bytes than came here: it, or who made them, tells peers different things": (
+        lambda r: r | {"content": r["content"] + torch.tensor([[0], [1]]).byte()}
+    ),
     "chose updates that do not exist": lambda r: r | {"merged": masks([[0], [1, 3]], 4)},
     "published a choice without updates": lambda r: r | {"merged": masks([[0], []], 4)},
     "published more choices than it may": lambda r: {k: v[[0, 1, 1]] for k, v in r.items()},

@@ -55,7 +55,7 @@ def test_peers_over_grpc_play_what_is_simulated(name):
 
 
 @needs_mosquitto
-@some("facade", "epidemic", "dpsgd", "dac")
+@some("facade", "epidemic", "dpsgd", "dac", "mcfl")
 def test_peers_over_mqtt_play_what_is_simulated(name, broker, tmp_path):
     run, store = os.urandom(16), f"file://{tmp_path}/store"
     pins = {peer: fingerprint(f"peer {peer}") for peer in peers_of(name)}

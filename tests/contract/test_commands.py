@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coterie.errors import InputError
 from tests.contract.command import begin, tiny, write
 
 LISTED = {
@@ -19,6 +20,7 @@ LISTED = {
     "partitions": ["iid", "dirichlet", "natural", "alpha"],
     "optimizers": ["sgd", "adam", "momentum = 0.0"],
     "objectives": ["classification", "regression", "reconstruction"],
+    "rules": ["divergence", "norm", "validation"],
 }
 OWN = """
 import numpy as np
@@ -119,6 +121,14 @@ def test_list_names_what_a_configuration_can_say(kind, coterie):
 def test_list_without_a_kind_names_everything(coterie):
     outcome = coterie("list")
     assert outcome.code == 0 and all(kind in outcome.out for kind in LISTED)
+
+
+def test_a_misspelt_name_is_answered_with_a_command_that_lists_the_right_ones():
+    from coterie.cli import _registries
+
+    for kind, registry in _registries().items():
+        with pytest.raises(InputError, match=rf"\(coterie list {kind}\)"):
+            registry.build("nothing-like-it")
 
 
 def test_every_listed_name_and_option_has_a_line_of_text():

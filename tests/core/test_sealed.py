@@ -106,6 +106,17 @@ def test_large_numbers_get_a_wider_clip_instead_of_being_cut() -> None:
     assert torch.allclose(sealed(rows).sum("x"), plain.sum("x"), rtol=1e-6, atol=0.1)
 
 
+def test_large_buffers_do_not_make_weights_coarse() -> None:
+    rows, apart = rows_of(N, 5), torch.tensor([False, True, False, True, False])
+    rows[:, apart] *= 1e6
+    plain = heard(Send({"x": rows}, full())).sum("x")
+    alike = sealed(rows).sum("x")
+    found = heard(Send({"x": rows}, full(), sealed=True, apart=apart)).sum("x")
+    assert float((alike - plain)[:, ~apart].abs().max()) > 1e-5
+    assert torch.allclose(found[:, ~apart], plain[:, ~apart], rtol=0, atol=1e-7)
+    assert torch.allclose(found[:, apart], plain[:, apart], rtol=1e-7, atol=0.1)
+
+
 def test_whole_numbers_stay_whole() -> None:
     counts = torch.tensor([400.0, 17.0, 1.0, 1562.0, 3.0])
     assert sealed(counts).sum("x").tolist() == [counts.sum() - own for own in counts]

@@ -92,6 +92,12 @@ def test_the_problem_is_told_in_plain_words(choice: list[int], words: str) -> No
     assert settlement.problems(choice, THREE) == words
 
 
+def test_models_of_learners_are_called_so_and_not_heads() -> None:
+    told = settlement.verdict([[0, 0, 0, 3, 4, 0]], [7], THREE, heads=0)["settlement"]
+    assert "share the model of node 0" in told and "head" not in told
+    assert "is split between the models of nodes 3 (1 node) and 4 (1 node)" in told
+
+
 def test_with_heads_to_spare_a_split_is_no_problem() -> None:
     assert settlement.judge_of(3, THREE) is settlement.settled
     assert settlement.judge_of(4, THREE) is settlement.unshared

@@ -288,9 +288,9 @@ def _pixels_at_once(rows: int, pixels: int, most: int) -> int:
 
 
 def _stages(options: dict[str, int], width: int, depth: int) -> int:
-    """How many loads of tiles [BM, BK] and [BK, width], over all of `depth`, fit beside each other."""
+    """How many loads of [BM, BK] and [BK, width], over all of `depth`, fit beside each other."""
     tiles = options["BM"] * options["BK"] + options["BK"] * width
-    loads = 4 * tiles * triton.cdiv(depth, options["BK"])
+    loads = 4 * tiles * int(triton.cdiv(depth, options["BK"]))
     return max(1, min(options["num_stages"], SHARED // loads))
 
 
