@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coterie import config as configuration
 from tests.contract.command import begin, tiny, write
 
 LISTED = {
@@ -94,6 +95,16 @@ def test_compare_picks_algorithms_by_their_label(coterie, here):
     file = write(here / "tiny.toml", tiny(algorithm=algorithms))
     assert coterie("compare", file, "--algorithms", "d2,d4", "--out", "out").code == 0
     assert summary(here / "out")["order"] == ["d2", "d4"]
+
+
+def test_compare_changes_what_it_picked_also_where_the_file_has_it_not(coterie, here):
+    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "local", "label": "lr0.1"}]))
+    changes = ["algorithm.epidemic.degree=3", "algorithm.lr0.1.train.lr=0.1"]
+    words = [word for change in changes for word in ("--set", change)]
+    words += ["--algorithms", "lr0.1,epidemic", "--out", "out"]
+    assert coterie("compare", file, *words).code == 0
+    local, epidemic = configuration.load(here / "out" / "config.toml").algorithm
+    assert (local.train, epidemic.options["degree"]) == ({"lr": 0.1}, 3)
 
 
 def test_report_reads_only_the_folder(coterie, here):
