@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from coterie.core import Inbox, Nodes, pick_lowest
+from coterie.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,15 @@ class Chosen:
     """What nodes hold once the server has delivered its models."""
 
     models: Tensor  # [m, k, P]
+
+
+def check_count(name: str, count: int, nodes: Nodes) -> None:
+    """Refuse more heads or models than nodes that could choose them."""
+    if count > nodes.n:
+        raise InputError(
+            f"{name}: {nodes.n} nodes choose at most {nodes.n} of them, got {count}; use 1 to "
+            f"{nodes.n}, best the number of clusters you expect"
+        )
 
 
 def losses(
