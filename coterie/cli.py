@@ -159,9 +159,14 @@ def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
     out: Annotated[Path | None, typer.Option(help="Where report.html goes.")] = None,
 ) -> None:
-    """Write report.html and tables from run folders alone."""
+    """Write report.html and tables from run folders alone; peers of one run become one."""
     from coterie.report.page import write_report
 
+    if len(folders) > 1:
+        from coterie.peers.together import together
+
+        if joined := together(folders, out):
+            folders, out = [joined], joined
     say(f"report: {write_report(folders, out)}")
 
 
