@@ -141,14 +141,17 @@ def reproduce(
     device: Device = "auto",
 ) -> None:
     """Redo a table or figure of a paper: ours beside the paper's; what is done is kept."""
+    from coterie.reproduce import library
+
+    if not name:  # before anything that takes seconds to import
+        for known, title in library.titles().items():
+            say(f"{known:<26} {title}")
+        return
     from coterie.reproduce import command
     from coterie.reproduce.experiment import Scale
 
-    scale = Scale(fraction, seeds)
-    order = command.Order(name, scale, only or (), out, device, minutes)
-    if not name:
-        command.list_experiments()
-    elif listed:
+    order = command.Order(name, Scale(fraction, seeds), only or (), out, device, minutes)
+    if listed:
         command.list_parts(order)
     elif code := command.reproduce(order):
         raise typer.Exit(code)

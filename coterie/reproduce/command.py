@@ -104,15 +104,6 @@ def _print(table: Table) -> None:
         say("  ".join([*names, *cells]).rstrip(), style="bold" if line is table.header else "")
 
 
-def list_experiments() -> None:
-    """Every experiment: its name and title."""
-    known = library.names()
-    for name in known:
-        say(f"{name:<26} {library.load(name).file.title}")
-    if not known:
-        library.load("")  # says where they should be
-
-
 def list_parts(order: Order) -> None:
     """The parts of one experiment: how much each is, and how far."""
     experiment = library.load(order.name)
