@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 
 import pytest
 
 from coterie import config as configuration
+from coterie import display
 from tests.contract.command import begin, tiny, write
 
 LISTED = {
@@ -76,6 +78,15 @@ def test_a_change_reaches_the_run(coterie, here):
     assert found["name"] == "other name"
     assert [(r["scenario"], r["seed"]) for r in found["results"]] == [("5:3", 1), ("5:3", 2)]
     assert "degree = 4" in (here / "out" / "config.toml").read_text()
+
+
+def test_a_log_says_how_long_it_takes_before_the_first_evaluation(coterie, here, monkeypatch):
+    file = write(here / "tiny.toml", tiny(evaluate__every=2))
+    monkeypatch.setattr(display, "QUIET", math.inf)
+    assert "round 1/2" not in coterie("run", file).out
+    monkeypatch.setattr(display, "QUIET", -1.0)
+    out = coterie("run", file).out
+    assert "epidemic: round 1/2 " in out and " s left epidemic: round 2/2 turned" in out
 
 
 def test_compare_puts_algorithms_and_seeds_in_one_table(coterie, here):
