@@ -10,6 +10,8 @@ from torch import Tensor
 from coterie.core import Inbox, Nodes, pick_lowest
 from coterie.errors import InputError
 
+SPARE = 16  # heads or models that also fewer nodes, or a lone one, may have
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -26,11 +28,12 @@ class Chosen:
 
 
 def check_count(name: str, count: int, nodes: Nodes) -> None:
-    """Refuse more heads or models than nodes that could choose them."""
-    if count > nodes.n:
+    """Refuse more heads or models than nodes that could choose them; a few are always fine."""
+    most = max(nodes.n, SPARE)
+    if count > most:
         raise InputError(
-            f"{name}: {nodes.n} nodes choose at most {nodes.n} of them, got {count}; use 1 to "
-            f"{nodes.n}, best the number of clusters you expect"
+            f"{name}: {nodes.n} nodes cannot use {count} of them; use 1 to {most}, best the "
+            "number of clusters you expect"
         )
 
 

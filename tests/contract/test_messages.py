@@ -231,11 +231,11 @@ BAD_TABLES = {  # what is wrong -> the tables, and what the message has to say
     ),
     "more heads than nodes": (
         tiny(algorithm=[{"name": "facade", "heads": 10**9, "degree": 2}]),
-        ["facade", "heads", "1000000000", "use 1 to 6"],
+        ["facade", "heads", "1000000000", "use 1 to 16"],
     ),
     "more models than nodes": (
-        tiny(algorithm=[{"name": "ifca", "models": 7}]),
-        ["ifca", "models", "7", "use 1 to 6"],
+        tiny(algorithm=[{"name": "ifca", "models": 17}]),
+        ["ifca", "models", "17", "use 1 to 16"],
     ),
     "negative warm-up": (
         tiny(algorithm=[{"name": "facade", "warmup": -1, "degree": 2}]),
