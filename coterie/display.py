@@ -135,11 +135,12 @@ def _columns(summary: dict[str, Any]) -> dict[str, str]:
     accuracy = any(result["accuracy"] for result in summary["results"])
     kind = "accuracy" if accuracy else "mse"
     unit = " %" if accuracy else ""
-    columns = {name + unit: f"{kind}:{name}" for name in summary["clusters"]}
+    several = len(summary["clusters"]) > 1  # one cluster is all
+    columns = {name + unit: f"{kind}:{name}" for name in summary["clusters"] if several}
     columns["all" + unit] = f"{kind}_all"
     if any(result.get("unseen") for result in summary["results"]):
         columns["unseen" + unit] = f"unseen_{kind}_all"
-    if accuracy:
+    if accuracy and several:
         columns |= {"fair %": "fair_accuracy", "odds": "equalized_odds"}
     if any(result["settled"] is not None for result in summary["results"]):
         columns["settled"] = "settled"
