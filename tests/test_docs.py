@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from coterie.config import ClusterTable, Config
 from coterie.core import Nodes
+from coterie.run import resolved
 from tests.contract.command import Command
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -40,6 +44,32 @@ def test_the_whole_file_of_an_own_algorithm_runs_by_the_commands_below_it(coteri
         _, *words = shlex.split(line)
         outcome = coterie(*words, *small)
         assert outcome.code == 0 and "mine:Mine 14:2" in outcome.out, outcome
+
+
+EXAMPLES = {"experiment.name", "data.ratios", "model.head", "algorithm", "peers"}
+
+
+def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested tables, by their whole key."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def test_the_page_on_configuration_has_every_key_with_its_default():
+    text = (DOCS / "configuration.md").read_text()
+    told = [tomllib.loads(found) for found in re.findall(r"```toml\n(.*?)```", text, re.DOTALL)]
+    shown = {key: value for table in told for key, value in flat(table)}
+    defaults = dict(flat(resolved(Config()).model_dump()))
+    clusters = [ClusterTable(**table).model_dump() for table in shown.pop("data.clusters")]
+    assert clusters == defaults.pop("data.clusters")
+    assert defaults.pop("train.epochs") is None, "it stands beside `steps`"
+    assert set(shown) == set(defaults)
+    for key in set(defaults) - EXAMPLES:
+        close = pytest.approx(defaults[key], abs=1e-4) if key == "evaluate.alpha" else defaults[key]
+        assert shown[key] == close, key
 
 
 def test_the_table_of_what_nodes_offer_is_complete():
