@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coterie.errors import InputError, unknown
@@ -21,12 +21,34 @@ def apply_change(table: dict[str, Any], change: str, lists: Mapping[str, Any]) -
         raise InputError(f"--set takes key=value, such as train.lr=0.01; got {change!r}")
     *parents, last = key.strip().split(".")
     here: Any = table
-    for parent, name in zip(["", *parents], parents, strict=False):
+    name = ""
+    while parents:
+        parent, name = name, _first(here, parents)
         here = _child(here, name, parent, change, lists)
+        parents = parents[name.count(".") + 1 :]
     if not isinstance(here, dict):
-        raise InputError(f"--set {change}: {'.'.join(parents)} is not a table")
+        raise InputError(f"--set {change}: {key.strip().rpartition('.')[0]} is not a table")
     here[last] = _value(text.strip())
     here.pop(INSTEAD.get(last, ""), None)
+
+
+def choose(table: dict[str, Any], names: Sequence[str], lists: Mapping[str, Any]) -> None:
+    """Keep the algorithms of these labels or names, in this order; new ones have no options."""
+    there = table.get("algorithm", lists["algorithm"])
+    if isinstance(there, list):
+        table["algorithm"] = [_entry(there, name) for name in names]
+
+
+def _entry(there: Sequence[Any], name: str) -> dict[str, Any]:
+    known = (dict(entry) for entry in there if isinstance(entry, dict) and name in _names(entry))
+    return next(known, {"name": name})
+
+
+def _first(here: Any, parts: Sequence[str]) -> str:
+    """The name that the parts begin with; those of a list's entries may have dots in them."""
+    known = {name for entry in here for name in _names(entry)} if isinstance(here, list) else ()
+    longest = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((name for name in longest if name in known), parts[0])
 
 
 def _child(here: Any, name: str, parent: str, change: str, lists: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from coterie import config as configuration
 from coterie import peer_commands
-from coterie.config import AlgorithmTable, Config
+from coterie.config import Config
 from coterie.dag_command import dag
 from coterie.display import Display, console, print_results, say
 from coterie.errors import InputError, unknown
@@ -87,13 +87,13 @@ def compare(
     resume: Resume = False,
 ) -> None:
     """Compare several algorithms and seeds on the same data in one table."""
-    config = configuration.load(_file(file, out, resume), changes or ())
-    table = config.model_dump(exclude_none=True)
-    if algorithms:
-        table["algorithm"] = [_chosen(config, name) for name in _split(algorithms)]
+    names = _split(algorithms) if algorithms else ()
+    config = configuration.load(_file(file, out, resume), changes or (), names)
     if seeds:
+        table = config.model_dump(exclude_none=True)
         table["experiment"]["seeds"] = seeds
-    _execute(configuration.parse(table), out, device, resume)
+        config = configuration.parse(table)
+    _execute(config, out, device, resume)
 
 
 def _split(algorithms: str) -> list[str]:
@@ -104,14 +104,6 @@ def _split(algorithms: str) -> list[str]:
             f"got {algorithms!r}"
         )
     return names
-
-
-def _chosen(config: Config, name: str) -> dict[str, Any]:
-    """The file's table of this label or name, or the algorithm with its defaults."""
-    for table in config.algorithm:
-        if name in (config.label(table), table.name):
-            return table.model_dump(exclude_none=True)
-    return AlgorithmTable(name=name).model_dump(exclude_none=True)
 
 
 def _execute(config: Config, out: Path | None, device: str, resume: bool) -> None:
@@ -149,14 +141,17 @@ def reproduce(
     device: Device = "auto",
 ) -> None:
     """Redo a table or figure of a paper: ours beside the paper's; what is done is kept."""
+    from coterie.reproduce import library
+
+    if not name:  # before anything that takes seconds to import
+        for known, title in library.titles().items():
+            say(f"{known:<26} {title}")
+        return
     from coterie.reproduce import command
     from coterie.reproduce.experiment import Scale
 
-    scale = Scale(fraction, seeds)
-    order = command.Order(name, scale, only or (), out, device, minutes)
-    if not name:
-        command.list_experiments()
-    elif listed:
+    order = command.Order(name, Scale(fraction, seeds), only or (), out, device, minutes)
+    if listed:
         command.list_parts(order)
     elif code := command.reproduce(order):
         raise typer.Exit(code)
@@ -167,9 +162,14 @@ def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
     out: Annotated[Path | None, typer.Option(help="Where report.html goes.")] = None,
 ) -> None:
-    """Write report.html and tables from run folders alone."""
+    """Write report.html and tables from run folders alone; peers of one run become one."""
     from coterie.report.page import write_report
 
+    if len(folders) > 1:
+        from coterie.peers.together import together
+
+        if joined := together(folders, out):
+            folders, out = [joined], joined
     say(f"report: {write_report(folders, out)}")
 
 

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from coterie.changes import apply_change
+from coterie.changes import apply_change, choose
 from coterie.errors import InputError, unknown
 from coterie.tables import PeerTable, Runtime, Section, Tracking, check_ids, without_peers
 
@@ -238,7 +238,9 @@ class Config(Section):
             if labels.count(label) > 1:
                 raise ValueError(f"two algorithms are labelled {label!r}; give each a `label`")
             if not _fits_file_name(label):
-                raise ValueError(f"the label {label!r} cannot be part of a file name")
+                raise ValueError(
+                    f"the label {label!r} cannot be part of a file name; give another `label`"
+                )
         return self
 
     @model_validator(mode="after")
@@ -296,32 +298,36 @@ def _table(entry: Any) -> Any:
     return algorithms.spec(entry)
 
 
-def load(path: Path | None = None, changes: Sequence[str] = ()) -> Config:
-    """The configuration of a file (none: the built-in demo) with `a.b=c` changes."""
+def load(
+    path: Path | None = None, changes: Sequence[str] = (), algorithms: Sequence[str] = ()
+) -> Config:
+    """The configuration of a file (none: the demo), some algorithms alone, `a.b=c` changes."""
     text = demo_text() if path is None else _read(path)
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path or 'the demo'} is not valid TOML: {error}") from None
-    table = _changed(text, changes)
+    table = _changed(text, changes, algorithms)
     try:
         return parse(table)
     except InputError:
-        return parse(table, _culprit(text, changes) or str(path or "the demo"))
+        return parse(table, _culprit(text, changes, algorithms) or str(path or "the demo"))
 
 
-def _changed(text: str, changes: Sequence[str]) -> dict[str, Any]:
+def _changed(text: str, changes: Sequence[str], algorithms: Sequence[str]) -> dict[str, Any]:
     table = tomllib.loads(text)
+    if algorithms:
+        choose(table, algorithms, _lists())
     for change in changes:
         apply_change(table, change, _lists())
     return table
 
 
-def _culprit(text: str, changes: Sequence[str]) -> str:
+def _culprit(text: str, changes: Sequence[str], algorithms: Sequence[str]) -> str:
     """The last change before which the configuration was right; empty: the file is wrong."""
     for number in reversed(range(len(changes))):
         try:
-            parse(_changed(text, changes[:number]))
+            parse(_changed(text, changes[:number], algorithms))
             return f"--set {changes[number]}"
         except InputError:
             continue

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 console = Console()
+QUIET = 10.0  # seconds after which a log hears how long it takes, also before an evaluation
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -32,7 +33,7 @@ class Display:
         self.deadline = time.monotonic() + 60 * minutes
         self.task: TaskID | None = None
         self.rounds, self.first, self.done, self.name = 0, 0, 0, ""
-        self.started = time.monotonic()
+        self.started, self.told = time.monotonic(), False
         self.progress = Progress(
             TextColumn("{task.description:<14}"),
             BarColumn(bar_width=24),
@@ -82,7 +83,7 @@ class Display:
 
     def _part(self, name: str, done: int, rounds: int) -> None:
         self.name, self.first, self.done, self.rounds = name, done, done, rounds
-        self.started = time.monotonic()
+        self.started, self.told = time.monotonic(), False
         if console.is_terminal:
             self.progress.start()
             self.task = self.progress.add_task(name, total=rounds, completed=done, accuracy="")
@@ -91,16 +92,22 @@ class Display:
         self.done = done
         if self.task is not None:
             self.progress.update(self.task, completed=done)
+        elif not self.told and time.monotonic() - self.started > QUIET:
+            self._tell("")
 
     def _accuracy(self, clusters: dict[str, float]) -> None:
         shown = "  ".join(f"{name} {value:.1f}" for name, value in clusters.items())
         if self.task is not None:
             self.progress.update(self.task, accuracy=shown)
         else:
-            done = min(self.done + 1, self.rounds)  # an evaluation belongs to the round it follows
-            spent = (time.monotonic() - self.started) / max(done - self.first, 1)
-            left = f"{spent * (self.rounds - done):.0f} s left"
-            say(f"{self.name}: round {done}/{self.rounds}  {shown}  {left}")
+            self._tell(f"{shown}  ")
+
+    def _tell(self, shown: str) -> None:
+        """A line of a log: how far, and how long it takes if rounds go on as they did."""
+        self.told = True
+        spent = (time.monotonic() - self.started) / max(self.done - self.first, 1)
+        left = f"{spent * (self.rounds - self.done):.0f} s left"
+        say(f"{self.name}: round {self.done}/{self.rounds}  {shown}{left}")
 
 
 def print_results(summary: dict[str, Any]) -> None:
@@ -128,11 +135,12 @@ def _columns(summary: dict[str, Any]) -> dict[str, str]:
     accuracy = any(result["accuracy"] for result in summary["results"])
     kind = "accuracy" if accuracy else "mse"
     unit = " %" if accuracy else ""
-    columns = {name + unit: f"{kind}:{name}" for name in summary["clusters"]}
+    several = len(summary["clusters"]) > 1  # one cluster is all
+    columns = {name + unit: f"{kind}:{name}" for name in summary["clusters"] if several}
     columns["all" + unit] = f"{kind}_all"
     if any(result.get("unseen") for result in summary["results"]):
         columns["unseen" + unit] = f"unseen_{kind}_all"
-    if accuracy:
+    if accuracy and several:
         columns |= {"fair %": "fair_accuracy", "odds": "equalized_odds"}
     if any(result["settled"] is not None for result in summary["results"]):
         columns["settled"] = "settled"

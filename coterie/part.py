@@ -134,6 +134,7 @@ class PartRun:
         started = time.perf_counter()
         self.simulation.round(t)
         done = t + 1
+        self.watch.round(done)  # first, so that an evaluation is shown with the round it follows
         self.choices.keep(done, self.simulation.chosen())
         self.picks.keep(done, self.simulation.picked())
         self.notes.keep(done, self.simulation.notes())
@@ -144,7 +145,6 @@ class PartRun:
         every = self.config.runtime.checkpoint_every or self.config.evaluate.every
         if done == self.rounds or done % every == 0:
             self._save(done)
-        self.watch.round(done)
 
     def _end(self) -> list[Metrics]:
         """The last evaluation, and another one after the algorithm's final program."""

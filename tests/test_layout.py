@@ -96,6 +96,10 @@ def test_nothing_is_unpickled_or_evaluated(path):
         ("coterie.run", OPTIONAL),
         ("coterie.Config()", ["torch", "pandas", "sklearn"]),
         ("coterie.cli.app", ["torch", "pandas", "sklearn"]),
+        (
+            "import coterie.reproduce.library as known; known.titles()",
+            ["torch", "pandas", "sklearn"],
+        ),
     ],
 )
 def test_only_what_is_needed_is_imported(use, absent):

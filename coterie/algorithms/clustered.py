@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 from coterie.core import Inbox, Nodes, pick_lowest
+from coterie.errors import InputError
+
+SPARE = 16  # heads or models that also fewer nodes, or a lone one, may have
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,16 @@ class Chosen:
     """What nodes hold once the server has delivered its models."""
 
     models: Tensor  # [m, k, P]
+
+
+def check_count(name: str, count: int, nodes: Nodes) -> None:
+    """Refuse more heads or models than nodes that could choose them; a few are always fine."""
+    most = max(nodes.n, SPARE)
+    if count > most:
+        raise InputError(
+            f"{name}: {nodes.n} nodes cannot use {count} of them; use 1 to {most}, best the "
+            "number of clusters you expect"
+        )
 
 
 def losses(

@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from coterie.algorithms.clustered import check_count
 from coterie.core import (
     Algorithm,
     Full,
@@ -68,6 +69,7 @@ class Facade(Algorithm):
                 raise InputError(f"{name} must be at least {bound}, got {getattr(self, name)}")
 
     def start(self, nodes: Nodes) -> FacadeState:
+        check_count("heads", self.heads, nodes)
         models = torch.stack(
             [nodes.initial_params(f"init {0 if self.warmup else j}") for j in range(self.heads)], 1
         )  # [m, k, P]

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.algorithms.clustered import Choice, Chosen, average_each, choose, losses, take
+from coterie.algorithms.clustered import (
+    Choice,
+    Chosen,
+    average_each,
+    check_count,
+    choose,
+    losses,
+    take,
+)
 from coterie.core import Federated, Inbox, Listen, Nodes, Program, Send, algorithms
 from coterie.core.draws import WORD
 from coterie.errors import InputError
@@ -33,6 +41,7 @@ class HypCluster(Federated):
             raise InputError(f"models must be at least 1, got {self.models}")
 
     def start_server(self, server: Nodes) -> Hypotheses:
+        check_count("models", self.models, server)
         streams = ["init" if self.pretrain else f"init/{j}" for j in range(self.models)]
         return Hypotheses(torch.stack([server.initial_params(s) for s in streams], dim=1))
 

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from coterie.algorithms.clustered import Choice, Chosen, average_each, choose, losses, shares, take
+from coterie.algorithms.clustered import (
+    Choice,
+    Chosen,
+    average_each,
+    check_count,
+    choose,
+    losses,
+    shares,
+    take,
+)
 from coterie.core import Federated, Inbox, Listen, Nodes, Program, Send, algorithms, mean
 from coterie.core.draws import below
 from coterie.errors import InputError
@@ -52,6 +61,7 @@ class IFCA(Federated):
             )
 
     def start_server(self, server: Nodes) -> IFCAState:
+        check_count("models", self.models, server)
         kept = torch.full_like(server.ids, self.restart == 0, dtype=torch.bool)
         return IFCAState(self.draw("init", server), torch.ones_like(server.ids), kept)
 

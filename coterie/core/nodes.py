@@ -251,6 +251,7 @@ class Nodes:
         data = self.train_data
         if samples is None:
             return data.all()
+        samples = min(samples, int(data.owned.max()) if len(self) else 0)  # nobody has more
         ids = data.shuffled(self.seed, self.ids, t, stream, samples)
         return ids, torch.arange(samples, device=ids.device) < data.count[:, None]
 

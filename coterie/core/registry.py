@@ -207,17 +207,30 @@ def imported(path: str, kind: str) -> Callable[..., Any]:
         home = (
             _module_of_file(module) if module.endswith(".py") else importlib.import_module(module)
         )
-        found = operator.attrgetter(attribute)(home)
     except Exception as error:
         place = "run the script that defines it" if module == "__main__" else "is it on PYTHONPATH?"
         raise InputError(
             f"cannot import {kind} {path!r}: {_told(error)}; give 'folder/file.py:function', or "
             f"'package.module:function', importable from here ({place})"
         ) from error
+    found = _inside(home, attribute, module)
     if not callable(found):
         raise InputError(f"{kind} {path!r} is a {type(found).__name__}; give a function")
     function: Callable[..., Any] = found
     return function
+
+
+def _inside(home: ModuleType, attribute: str, module: str) -> Any:
+    """What a module calls so, or the closest name of what it defines."""
+    try:
+        return operator.attrgetter(attribute)(home)
+    except AttributeError:
+        own = [
+            name
+            for name, value in vars(home).items()
+            if callable(value) and getattr(value, "__module__", "") == home.__name__
+        ]
+        raise unknown(f"name in {module!r}:", attribute, own or ["(none)"]) from None
 
 
 def _module_of_file(path: str) -> ModuleType:

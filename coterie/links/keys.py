@@ -205,8 +205,8 @@ def _read_file(place: Path, what: str) -> bytes:
         return place.read_bytes()
     except OSError as error:
         raise InputError(
-            f"cannot read the {what} {str(place)!r}: {error.strerror}; make one with: "
-            "coterie keys new"
+            f"cannot read the {what} {place.name!r} in the folder {str(place.resolve().parent)!r}: "
+            f"{error.strerror}; put it there, or make one with: coterie keys new"
         ) from None
 
 

@@ -56,7 +56,7 @@ class Connection:
             if keys.read(key, certificate).fingerprint == self.pins[self.me]:
                 return key, certificate
         raise InputError(
-            f"{'no key' if found else 'there is no key'} in {str(place)!r}"
+            f"{'no key' if found else 'there is no key'} in {str(place.resolve())!r}"
             f"{' has' if found else ' with'} the fingerprint that [[peers]] gives for peer "
             f"{self.me} ({self.pins[self.me]:.16}...); make one with: coterie keys new --out "
             f"{place}, or set runtime.keys to the folder that has it"

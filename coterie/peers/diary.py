@@ -49,6 +49,7 @@ class Diary:
         self.accuracy: float | None = None  # percent, latest
         self.loss: float | None = None
         self.choice: int | None = None
+        self.model: Path | None = None  # where it lies in the end
         self.first, self.done = 0, 0  # rounds
         self.earlier = 0.0  # seconds before this process
         self.started = clock()
@@ -114,8 +115,8 @@ class Diary:
         self.journal.append([{"kind": "end", **last, "finished": outcome.finished}])
         self.journal.sync()
         if self.member.config.runtime.models and outcome.personal is not None:
-            path = self.folder / "models" / f"node-{self.member.id}.safetensors"
-            write_atomically(path, personal_file(self.member.nodes, outcome.personal[0]))
+            self.model = self.folder / "models" / f"node-{self.member.id}.safetensors"
+            write_atomically(self.model, personal_file(self.member.nodes, outcome.personal[0]))
 
     def _where(self) -> dict[str, Any]:
         (replica,) = self.member.part.replicas

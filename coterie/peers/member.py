@@ -51,9 +51,19 @@ class Member:
         return (*server, *range(self.part.nodes.n))
 
 
+SEALED = (
+    "sums are sealed: peers learn the sum of what they hear, never one model (secure aggregation)"
+)
+
+
 def is_federated(config: Config) -> bool:
     """Whether the algorithm has a server."""
     return issubclass(_class_of(config), Federated)
+
+
+def is_sealed(config: Config) -> bool:
+    """Whether peers learn sums alone, as a resolved configuration says."""
+    return config.algorithm[0].options.get("sealed") is True
 
 
 def _class_of(config: Config) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from coterie.display import console, print_results, say
 from coterie.peers.board import Board
 from coterie.peers.launch import Launch, Order, folder_of, ordered
+from coterie.peers.member import SEALED, is_sealed
 from coterie.peers.stopping import Stop
 from coterie.report.page import write_report
 
@@ -20,6 +21,8 @@ def play(order: Order, stop: Stop) -> int:
     config = ordered(order)
     out = folder_of(order)
     say(f"run folder: {out}")
+    if is_sealed(config):
+        say(SEALED)
     with Board(console) as board:
         launch = Launch(config, out, order.device, board.show, stop)
         summary = asyncio.run(launch.run())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.errors import InputError, at
 from coterie.links.link import Link
+from coterie.metrics.traffic import format_bytes
 from coterie.peers import standing
 from coterie.peers.choose import SERVER
 from coterie.peers.collect import read_story, write_summary
@@ -185,14 +186,22 @@ class Session:
 
     def _line(self, now: Standing, report: Report) -> str:
         left = self.diary.left
+        told = report.scores is not None and now.accuracy is not None
         words = [
             f"round {now.round}/{now.rounds}" + ("" if report.phase == "round" else " (final)"),
-            "" if now.accuracy is None else f"accuracy {now.accuracy:.1f} %",
+            "" if not told else f"accuracy {now.accuracy:.1f} %",
             f"peers {now.alive}/{now.peers}",
             f"without {', '.join(map(str, report.missed))}" if report.missed else "",
             "" if left is None else f"{left:.0f} s left",
         ]
         return "  ".join(word for word in words if word)
+
+    def _last_line(self, outcome: Outcome) -> str:
+        if not outcome.finished:
+            return f"stopped after round {outcome.rounds}; start this peer again to go on"
+        sent = f"{self.diary.seconds:.0f} s, {format_bytes(outcome.bytes)} sent"
+        model = self.diary.model
+        return f"done: {outcome.rounds} rounds, {sent}" + (f"; model: {model}" if model else "")
 
     def _skip(self, t: int, to: int) -> None:
         self.diary.skip(t, to)
@@ -204,6 +213,7 @@ class Session:
         story = read_story(self.out)
         write_summary(self.out, self.member.config, [story] if story else [])
         self.state = "done" if outcome.finished else "stopped"
+        self.say(self._last_line(outcome))
         if outcome.finished:
             return 0
         if not self.stop.number:

@@ -12,7 +12,7 @@ from coterie.peers.choose import SERVER, check_peers, choose
 from coterie.peers.connect import Connection
 from coterie.peers.dry_run import preview, told
 from coterie.peers.home import check_home, default_folder, finished, logged, opened
-from coterie.peers.member import Member, is_federated, make_member
+from coterie.peers.member import SEALED, Member, is_federated, is_sealed, make_member
 from coterie.peers.session import Say, Session
 from coterie.peers.stopping import Stop
 from coterie.run import check_names, resolved
@@ -44,7 +44,7 @@ def prepared(job: Job) -> tuple[Member, Connection]:
     check_peers(config, job.me, is_federated(config))
     connection = Connection(config, job.me, job.folder)
     member = make_member(config, job.me, job.device)
-    if getattr(member.part.algorithm, "sealed", False) and connection.identity() is None:
+    if is_sealed(member.config) and connection.identity() is None:
         raise not_sealed()
     return member, connection
 
@@ -78,6 +78,8 @@ def _live(job: Job, member: Member, connection: Connection, out: Path, say: Say,
     with opened(out, member, job.folder), logged(out):
         say(f"run folder: {out}")
         say(f"link: {member.config.runtime.link}, {connection.protection}")
+        if is_sealed(member.config):
+            say(SEALED)
         facts = {"peer": job.me, "run": member.run.hex(), "process": os.getpid()}
         tell("starts", {**facts, "link": connection.protection})
         link = connection.link(member.run, member.limits)

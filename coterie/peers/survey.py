@@ -98,6 +98,7 @@ def table(found: Sequence[Standing]) -> Table:
     return made
 
 
+ENDED = ("done", "stopped", "failed")  # states in which a peer hears nobody any more
 COLUMNS = ("peer", "state", "round", "accuracy", "lag", "alive", "sent", "received", "seen")
 
 
@@ -111,7 +112,7 @@ def _cells(one: Standing) -> list[str]:
         f"{one.round}/{one.rounds}",
         "–" if one.accuracy is None else f"{one.accuracy:.1f} %",
         str(one.lag),
-        f"{one.alive}/{one.peers}",
+        "–" if one.state in ENDED else f"{one.alive}/{one.peers}",
         format_bytes(one.bytes),
         format_bytes(one.received),
         f"{max(time.time() - one.time, 0):.0f} s ago",

@@ -42,16 +42,21 @@ PLAIN = (
 
 
 ELSEWHERE = ("unseen", "everywhere")  # of newcomers, and on the test samples of all nodes
+BY_CLUSTER = ("accuracy", "mse", *DISTANCES)  # such as `accuracy:minority`
 BEYOND = ("accuracy_all", "mse_all", "worst_tenth", "fair_accuracy")  # such as `unseen_mse_all`
 
 
 def is_key(key: str) -> bool:
     """Whether an aggregate may have this key; clusters are taken on trust."""
     kind, _, cluster = key.partition(":")
-    if cluster:
-        return kind in ("accuracy", "mse", *DISTANCES)
-    beyond = {f"{place}_{name}" for place, name in product(ELSEWHERE, BEYOND)}
-    return kind in {*PLAIN, *beyond, "fair_accuracy_of_means"}
+    return kind in (BY_CLUSTER if cluster else known_keys())
+
+
+def known_keys(clusters: Iterable[str] = ()) -> list[str]:
+    """The keys that an aggregate may have of these clusters, but for pairs of them and notes."""
+    beyond = [f"{place}_{name}" for place, name in product(ELSEWHERE, BEYOND)]
+    own = [f"{kind}:{name}" for name in clusters for kind in ("accuracy", "mse")]
+    return [*PLAIN, *beyond, "cluster_mean", "fair_accuracy_of_means", *own]
 
 
 class Pair(BaseModel):

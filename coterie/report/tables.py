@@ -25,7 +25,11 @@ ORACLE = "(knows the clusters)"
 NOTHING = "–"
 TITLE = {"accuracy": "%", "mse": "MSE"}
 
+EVENNESS = (*DISTANCES, "gap", "accuracy_variance", "jain_index")  # how alike all are treated
+ABLE = 0.9  # of the best accuracy of a scenario: who has less is never called fairest
+
 Spread = Mapping[str, Any]
+Place = tuple[Any, Any]  # label, scenario
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ def results_table(
         rows.append([Cell(shown(group[0]), label), Cell(scenario, scenario), *measured, *ends])
     table = Table(header, rows)
     comparable = len({result["rounds"] for result in results}) <= 1
-    return _mark_best(table, columns) if comparable else table
+    return _mark_best(table, columns, _able(spreads)) if comparable else table
 
 
 def nodes_table(results: Results, order: Sequence[str] = ()) -> Table:
@@ -106,7 +110,7 @@ def nodes_table(results: Results, order: Sequence[str] = ()) -> Table:
     ]
     table = Table(["algorithm", "scenario", *(c.title for c in columns)], rows)
     comparable = len({result["rounds"] for result in results}) <= 1
-    return _without_empty(_mark_best(table, columns) if comparable else table)
+    return _without_empty(_mark_best(table, columns, _able(spreads)) if comparable else table)
 
 
 def seeds_table(results: Results, order: Sequence[str] = (), clusters: Sequence[str] = ()) -> Table:
@@ -237,12 +241,16 @@ def _columns(results: Results, clusters: Sequence[str]) -> list[Column]:
     there = cluster_names(results)
     names = [*(c for c in clusters if c in there), *(c for c in there if c not in clusters)]
     unit = TITLE[metric]
-    measured = [Column(f"{name} {unit}", f"{metric}:{name}", write, better) for name in names]
+    several = len(names) > 1  # one cluster is all, and there is nobody to be unfair to
+    measured = [
+        Column(f"{name} {unit}", f"{metric}:{name}", write, better) for name in names if several
+    ]
     measured.append(Column(f"all {unit}", f"{metric}_all", write, better))
     for place in ELSEWHERE:
         if any(result.get(place) for result in results):
             measured.append(Column(f"{place} {unit}", f"{place}_{metric}_all", write, better))
-    fairness = FAIRNESS + SEVERAL * (len(names) > 2) if metric == "accuracy" else ()
+    fair = several and metric == "accuracy"
+    fairness = FAIRNESS * fair + SEVERAL * (fair and len(names) > 2)
     return [*measured, *fairness, Column("sent/node", "bytes_per_node", _bytes)]
 
 
@@ -286,24 +294,38 @@ def _without_empty(table: Table) -> Table:
     return Table([name for name, keep in zip(table.header, full, strict=True) if keep], rows)
 
 
-def _mark_best(table: Table, columns: Sequence[Column]) -> Table:
+def _able(spreads: Mapping[str, Mapping[str, Mapping[str, Spread]]]) -> set[Place]:
+    """Who may be called fairest: a model that only guesses treats all alike, and serves nobody."""
+    found = {
+        (label, scenario): keys.get("accuracy_all", {}).get("mean") or 0.0
+        for label, scenarios in spreads.items()
+        for scenario, keys in scenarios.items()
+    }
+    best = {at: max(found[place] for place in found if place[1] == at) for _, at in found}
+    return {place for place, value in found.items() if value >= ABLE * best[place[1]]}
+
+
+def _mark_best(table: Table, columns: Sequence[Column], able: set[Place]) -> Table:
     rows = [list(row) for row in table.rows]
     for index, column in enumerate(columns, start=2):
-        for winner in _winners(rows, index, column.better):
+        field = [row for row in rows if not row[0].text.endswith(ORACLE)]
+        if column.key.startswith(EVENNESS):
+            field = [row for row in field if (row[0].value, row[1].value) in able]
+        for winner in _winners(field, index, column.better):
             winner[index] = replace(winner[index], best=True)
     return Table(table.header, rows)
 
 
 def _winners(rows: Sequence[list[Cell]], index: int, better: int) -> list[list[Cell]]:
-    """The best row of each scenario in which two or more rows compete."""
+    """The best row of each scenario in which two or more rows compete, and are not all alike."""
     fields: dict[str, list[list[Cell]]] = {}
     for row in rows:
-        if better and isinstance(row[index].value, float) and not row[0].text.endswith(ORACLE):
+        if better and isinstance(row[index].value, float):
             fields.setdefault(row[1].text, []).append(row)
     return [
         max(field, key=lambda row: better * float(row[index].value or 0))
         for field in fields.values()
-        if len(field) > 1
+        if len({row[index].text for row in field}) > 1
     ]
 
 

@@ -47,11 +47,12 @@ def reproduce(order: Order) -> int:
     find_device(order.device)
     planned = parts.tasks(experiment, order.root, order.scale)
     wanted = {part.name for part in experiment.chosen(order.only)}
-    waiting = parts.check([task for task in planned if task.part.name in wanted])
+    ordered = [task for task in planned if task.part.name in wanted]
+    waiting = parts.check(ordered)
     say(experiment.file.title, style="bold")
     display = Display(order.minutes)
     with display:
-        stopped = _run(waiting, order, display)
+        stopped = _run(waiting, len(ordered), order, display)
     found = report.gather(experiment, planned, order.scale)
     page = report.write(found, order.root / f"{experiment.name}{order.scale.suffix()}")
     _show(found)
@@ -63,13 +64,13 @@ def reproduce(order: Order) -> int:
     return display.code
 
 
-def _run(waiting: Sequence[Task], order: Order, display: Display) -> bool:
+def _run(waiting: Sequence[Task], total: int, order: Order, display: Display) -> bool:
     """Run tasks one after the other; True where it ended before all were done."""
-    for number, task in enumerate(waiting, 1):
+    for number, task in enumerate(waiting, total - len(waiting) + 1):
         if display.over():
             return True
         note = f": {task.part.note}" if task.part.note else ""
-        say(f"part {number}/{len(waiting)} {task.part.name}{note}", style="bold")
+        say(f"part {number}/{total} {task.part.name}{note}", style="bold")
         try:
             parts.carry_out(task, order.device, display.watch())
         except Stopped:
@@ -104,21 +105,22 @@ def _print(table: Table) -> None:
         say("  ".join([*names, *cells]).rstrip(), style="bold" if line is table.header else "")
 
 
-def list_experiments() -> None:
-    """Every experiment: its name and title."""
-    known = library.names()
-    for name in known:
-        say(f"{name:<26} {library.load(name).file.title}")
-    if not known:
-        library.load("")  # says where they should be
-
-
 def list_parts(order: Order) -> None:
     """The parts of one experiment: how much each is, and how far."""
     experiment = library.load(order.name)
     say(experiment.file.title, style="bold")
     for task in parts.tasks(experiment, order.root, order.scale):
-        say(f"  {task.part.name:<20} {_amount(experiment, task)}  {task.state()}")
+        say(f"  {task.part.name:<20} {_amount(experiment, task)}  {_standing(task)}")
+
+
+def _standing(task: Task) -> str:
+    """How far a part is, and how long it took."""
+    state = task.state()
+    if state == "done":
+        return f"done in {task.seconds():.0f} s"
+    if state == "begun":
+        return f"{task.rounds_done()} of {task.rounds_planned()} rounds done"
+    return state
 
 
 def _amount(experiment: Experiment, task: Task) -> str:

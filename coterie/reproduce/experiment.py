@@ -19,7 +19,7 @@ from coterie.changes import INSTEAD
 from coterie.config import Config, explain
 from coterie.errors import InputError, at, unknown
 from coterie.report.records import is_recorded
-from coterie.report.summarize import is_key
+from coterie.report.summarize import BY_CLUSTER, is_key, known_keys
 from coterie.tables import Section
 
 DROPS = "drops"  # a key of claims: how much accuracy falls between evaluations
@@ -332,8 +332,22 @@ def _check_claim(experiment: Experiment, claim: ClaimTable, where: str) -> None:
             experiment.place(label, claim.scenario)
 
 
+def _check_keys(experiment: Experiment, keys: Iterable[str], where: str) -> None:
+    """Whether runs will measure these; what a server notes, and pairs, are taken on trust."""
+    tables = [table for part in experiment.parts for table in part.config.data.clusters]
+    known = known_keys(dict.fromkeys(table.name for table in tables))
+    for key in keys:
+        kind, _, name = key.partition(":")
+        trusted = kind == "note" or (kind in BY_CLUSTER and "/" in name)
+        if key not in known and not trusted:
+            raise unknown(f"key at {where}:", key, known)
+
+
 def _check_paper(experiment: Experiment, paper: PaperTable) -> None:
     _known(experiment, paper.rows, [], "paper.rows")
+    _check_keys(experiment, paper.keys, "paper.keys")
+    _check_keys(experiment, paper.also, "paper.also")
+    _check_keys(experiment, paper.tolerance, "paper.tolerance")
     held = {paper.row_of(label) for label in experiment.labels()}
     for row, scenarios in paper.values.items():
         if row not in held:

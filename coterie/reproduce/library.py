@@ -6,11 +6,15 @@ They stand beside the package in a source tree and are installed below share/cot
 from __future__ import annotations
 
 import sysconfig
+import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import coterie
 from coterie.errors import InputError, unknown
-from coterie.reproduce.experiment import Experiment, read
+
+if TYPE_CHECKING:
+    from coterie.reproduce.experiment import Experiment
 
 
 def places() -> list[Path]:
@@ -31,8 +35,27 @@ def names() -> dict[str, Path]:
     return found
 
 
+def titles() -> dict[str, str]:
+    """What every experiment is called: read fast, since a run checks the rest of its file."""
+    known = names()
+    if not known:
+        load("")  # says where they should be
+    return {name: _title(path) or load(name).file.title for name, path in known.items()}
+
+
+def _title(path: Path) -> str:
+    """The title in a file; empty where it has none, or cannot be read."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8")).get("title")
+    except (OSError, ValueError):
+        return ""
+    return found if isinstance(found, str) else ""
+
+
 def load(name: str) -> Experiment:
     """The experiment of a name, or of the path of a file."""
+    from coterie.reproduce.experiment import read
+
     known = names()
     if name in known:
         return read(known[name], name)

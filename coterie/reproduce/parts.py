@@ -43,6 +43,10 @@ class Task:
             return "done"
         return "begun" if (self.folder / "config.toml").exists() else "open"
 
+    def seconds(self) -> float:
+        """How long the results in its folder took to train, all stacks together."""
+        return sum(result.get("train_seconds") or 0.0 for result in _results(self.folder))
+
     def rounds_done(self) -> int:
         """The rounds of all labels that are saved, of `rounds_planned`."""
         saved = self.folder / "checkpoints"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 
 import pytest
 
+from coterie import config as configuration
+from coterie import display
 from coterie.errors import InputError
 from tests.contract.command import begin, tiny, write
 
@@ -79,6 +82,15 @@ def test_a_change_reaches_the_run(coterie, here):
     assert "degree = 4" in (here / "out" / "config.toml").read_text()
 
 
+def test_a_log_says_how_long_it_takes_before_the_first_evaluation(coterie, here, monkeypatch):
+    file = write(here / "tiny.toml", tiny(evaluate__every=2))
+    monkeypatch.setattr(display, "QUIET", math.inf)
+    assert "round 1/2" not in coterie("run", file).out
+    monkeypatch.setattr(display, "QUIET", -1.0)
+    out = coterie("run", file).out
+    assert "epidemic: round 1/2 " in out and " s left epidemic: round 2/2 turned" in out
+
+
 def test_compare_puts_algorithms_and_seeds_in_one_table(coterie, here):
     file = write(here / "tiny.toml", tiny(algorithm=[{"name": "epidemic", "degree": 2}]))
     words = ["compare", file, "--algorithms", "local, epidemic,dpsgd", "--seeds", "2"]
@@ -96,6 +108,16 @@ def test_compare_picks_algorithms_by_their_label(coterie, here):
     file = write(here / "tiny.toml", tiny(algorithm=algorithms))
     assert coterie("compare", file, "--algorithms", "d2,d4", "--out", "out").code == 0
     assert summary(here / "out")["order"] == ["d2", "d4"]
+
+
+def test_compare_changes_what_it_picked_also_where_the_file_has_it_not(coterie, here):
+    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "local", "label": "lr0.1"}]))
+    changes = ["algorithm.epidemic.degree=3", "algorithm.lr0.1.train.lr=0.1"]
+    words = [word for change in changes for word in ("--set", change)]
+    words += ["--algorithms", "lr0.1,epidemic", "--out", "out"]
+    assert coterie("compare", file, *words).code == 0
+    local, epidemic = configuration.load(here / "out" / "config.toml").algorithm
+    assert (local.train, epidemic.options["degree"]) == ({"lr": 0.1}, 3)
 
 
 def test_report_reads_only_the_folder(coterie, here):

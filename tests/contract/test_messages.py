@@ -229,6 +229,14 @@ BAD_TABLES = {  # what is wrong -> the tables, and what the message has to say
         tiny(algorithm=[{"name": "facade", "heads": 0, "degree": 2}]),
         ["facade", "heads", "0"],
     ),
+    "more heads than nodes": (
+        tiny(algorithm=[{"name": "facade", "heads": 10**9, "degree": 2}]),
+        ["facade", "heads", "1000000000", "use 1 to 16"],
+    ),
+    "more models than nodes": (
+        tiny(algorithm=[{"name": "ifca", "models": 17}]),
+        ["ifca", "models", "17", "use 1 to 16"],
+    ),
     "negative warm-up": (
         tiny(algorithm=[{"name": "facade", "warmup": -1, "degree": 2}]),
         ["facade", "warmup", "-1"],

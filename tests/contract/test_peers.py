@@ -149,6 +149,7 @@ def test_a_lone_peer_leaves_a_run_folder_and_does_not_run_twice(coterie, here):
         outcome = coterie("peer", file, "--id", 0)
         assert outcome.code == 0, outcome
         assert "no keys" in outcome.out and "round 2/2 accuracy" in outcome.out
+        assert "done: 2 rounds, " in outcome.out and "models/node-0.safetensors" in outcome.out
         folder = here / "runs" / "real-peer-0"
         wanted = {"config.toml", "records.jsonl", "summary.json", "environment.json", "log.jsonl"}
         assert wanted <= {path.name for path in folder.iterdir()}
@@ -156,8 +157,10 @@ def test_a_lone_peer_leaves_a_run_folder_and_does_not_run_twice(coterie, here):
         model = safetensors.torch.load_file(folder / "models" / "node-0.safetensors")
         assert model and all(tensor.isfinite().all() for tensor in model.values())
         assert "come to its end" in coterie("peer", file, "--id", 0, "--resume").out
-        longer = coterie("peer", file, "--id", 0, "--set", "experiment.rounds=4")
+        words = ("--set", "experiment.rounds=4", "--set", "evaluate.every=2")
+        longer = coterie("peer", file, "--id", 0, *words)
         assert longer.code == 0 and "goes on at round 3" in longer.out, longer
+        assert "round 3/4 peers" in longer.out and "round 4/4 accuracy" in longer.out
         assert summary(folder)["rounds"] == 4
         assert coterie("report", folder).code == 0
         assert "0 done 4/4" in coterie("status", folder).out

@@ -42,6 +42,7 @@ def test_a_sampled_loss_sees_that_many_distinct_own_samples(nodes: Nodes) -> Non
 def test_a_sampled_loss_of_everything_is_the_whole_loss(nodes: Nodes) -> None:
     params = nodes.initial_params()
     assert torch.allclose(nodes.loss(params, 0, samples=50), nodes.loss(params, 0), atol=1e-12)
+    assert torch.equal(nodes.loss(params, 0, samples=1 << 50), nodes.loss(params, 0, samples=50))
 
 
 def test_sampled_losses_follow_round_and_stream(nodes: Nodes) -> None:

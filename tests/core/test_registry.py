@@ -56,6 +56,13 @@ def test_a_misspelt_option_is_answered_with_the_closest() -> None:
         shifts.build({"name": "nothing", "size": 3})
 
 
+def test_a_misspelt_class_of_a_users_module_is_answered_with_the_closest() -> None:
+    with pytest.raises(InputError, match=rf"name in '{__name__}': 'Rotatoin'; .* 'Rotation'\?"):
+        shifts.build(f"{__name__}:Rotatoin")
+    with pytest.raises(InputError, match=r"name in 'coterie.errors': 'x'; known: InputError, at"):
+        shifts.build("coterie.errors:x")
+
+
 def test_a_table_without_a_name_is_refused() -> None:
     with pytest.raises(InputError, match=r"a shift needs a name; got \{'degrees': 90\}"):
         shifts.build({"degrees": 90})

@@ -6,9 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from coterie.config import Config
+from coterie.errors import InputError
 from coterie.peers.collect import Collection, read_story, write_summary
 from coterie.peers.diary import NAME
+from coterie.peers.home import OWNER
+from coterie.peers.together import together
 
 CONFIG = Config(
     data={"clusters": [{"name": "a", "nodes": 2}, {"name": "b", "nodes": 1}]},
@@ -184,3 +189,36 @@ def test_what_a_server_noted_is_in_the_records_and_the_result(tmp_path):
     made = Collection(CONFIG, found)
     assert [record for record in made.records() if record["kind"] == "note"] == notes
     assert made.results()[0]["notes"] == {"entropy": 1.0}
+
+
+def peer_folder(path: Path, node: int, run: str = "aa") -> Path:
+    folder(path, member(node, "b" if node == 2 else "a"), score(1, 5 + node), end(1))
+    (path / OWNER).write_text(json.dumps({"id": node, "run": run}))
+    (path / "config.toml").write_text(CONFIG.to_toml())
+    (path / "environment.json").write_text("{}")
+    return path
+
+
+def test_folders_of_peers_of_one_run_become_one_run_folder(tmp_path):
+    folders = [peer_folder(tmp_path / str(node), node) for node in range(3)]
+    out = together(folders, tmp_path / "all")
+    (result,) = json.loads((out / "summary.json").read_text())["results"]
+    assert (result["label"], result["nodes"], set(result["accuracy"])) == ("facade", 3, {"a", "b"})
+    assert together(folders, out) == out, "once more, as the run goes on"
+
+
+def test_folders_of_other_runs_are_left_as_they_are(tmp_path):
+    one, other = peer_folder(tmp_path / "0", 0), peer_folder(tmp_path / "1", 1, run="bb")
+    (tmp_path / "simulated").mkdir()
+    assert together([one, other, tmp_path / "simulated"], None) is None
+
+
+def test_folders_of_peers_that_cannot_be_one_run_are_refused(tmp_path):
+    one, two = peer_folder(tmp_path / "0", 0), peer_folder(tmp_path / "1", 1)
+    (tmp_path / "simulated").mkdir()
+    with pytest.raises(InputError, match=r"peers of one run; .* coterie report .*0 .*1 --out DIR"):
+        together([one, two, tmp_path / "simulated"], None)
+    with pytest.raises(InputError, match=r"of one peer; got those of \[0, 0\]"):
+        together([one, one], tmp_path / "all")
+    with pytest.raises(InputError, match="choose another"):
+        together([one, two], one)

@@ -56,6 +56,26 @@ def test_a_lone_algorithm_is_not_called_best(tmp_path: Path) -> None:
     assert not any(cell.best for cell in results_table(study.results).rows[0])
 
 
+def test_one_cluster_is_all_and_has_one_column(tmp_path: Path) -> None:
+    study = study_of(tmp_path, Made(clusters=("all",), scenarios=((16,),)))
+    table = results_table(study.results, study.order, study.clusters)
+    assert table.header == ["algorithm", "scenario", "all %", "sent/node", "settled", "seconds"]
+
+
+def test_nobody_is_best_where_all_are_alike(tmp_path: Path) -> None:
+    results = study_of(tmp_path, Made()).results
+    alike = [{**results[0], "label": label} for label in ("a", "b")]
+    assert not any(cell.best for row in results_table(alike).rows for cell in row)
+
+
+def test_a_model_that_only_guesses_is_not_called_fair(tmp_path: Path) -> None:
+    found = study_of(tmp_path, Made(seeds=(1,))).results
+    guess = {**found[0], "label": "guess", "accuracy_all": 10.0, "demographic_parity": 0.0}
+    table = results_table([*found, guess])
+    column = table.header.index("DP")
+    assert [row[0].text for row in table.rows if row[column].best] == ["facade"]
+
+
 def test_one_seed_is_shown_without_a_spread(tmp_path: Path) -> None:
     study = study_of(tmp_path, Made(seeds=(1,)))
     assert "±" not in "".join(results_table(study.results).texts()[0])

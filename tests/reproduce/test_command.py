@@ -60,6 +60,8 @@ def test_what_is_done_is_never_computed_again(coterie, here, file, monkeypatch):
     assert not ran
     outcome = coterie("reproduce", file, "--only", "facade")
     assert [config.experiment.name for config in ran] == ["tiny facade"]
+    assert "4 rounds done in " in coterie("reproduce", file, "--list").out
+    assert "part 2/2 facade" in coterie("reproduce", file).out
     assert "1 of 2 parts are done" in outcome.out and "open: facade" in outcome.out
 
 
@@ -77,6 +79,10 @@ def test_an_interrupted_reproduction_goes_on_to_the_same_numbers(coterie, here, 
     assert "go on with: coterie reproduce" in outcome.out and "--out stopped" in outcome.out
     assert "0 of 2 parts are done" in outcome.out
     assert "open: el, 2 of 4 rounds done" in outcome.out and "open: facade" in outcome.out
+    assert "part 1/2 el" in outcome.out and "EL: round 2/4" in outcome.out
+    assert "EL: round 3/4" not in outcome.out, "what is shown is what is done"
+    listed = coterie("reproduce", file, "--out", "stopped", "--list").out
+    assert "4 rounds 2 of 4 rounds done" in listed
     assert (here / "stopped" / "tiny" / "report.html").exists()
     assert coterie("reproduce", file, "--out", "stopped").code == 0
     assert coterie("reproduce", file, "--out", "whole").code == 0
