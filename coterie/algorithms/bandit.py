@@ -184,7 +184,7 @@ def _unbanned(size: int, shared: Tensor, members: Tensor, groups: Groups) -> Ten
         groups.count(size) + 1, len(shared), dtype=torch.bool, device=shared.device
     )
     where = torch.where(banned, groups.number(subsets), groups.count(size))
-    allowed[where, row] = False
+    allowed.index_put_((where, row), allowed.new_zeros(()))  # a plain False would be copied
     return allowed[:-1]
 
 
