@@ -111,6 +111,12 @@ class Inbox:
     def __contains__(self, name: str) -> bool:
         return name in self._rows
 
+    def must_be_silent(self, name: str) -> None:
+        """ValueError where rows of other names came, so that this one is misspelt."""
+        if self._rows:
+            sent = ", ".join(sorted(self._rows))
+            raise ValueError(f"no rows {name!r} were sent; those that were: {sent}")
+
     @cached_property
     def source(self) -> Tensor:
         """The node id of every heard row, -1 for the server: [S]."""
@@ -215,6 +221,7 @@ def mix(
     `keep` [E] drops edges.
     """
     if name not in inbox:
+        inbox.must_be_silent(name)
         return own
     if weight is not None:
         weight = weight if keep is None else weight * keep

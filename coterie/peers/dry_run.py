@@ -125,6 +125,8 @@ def told(shown: Preview, me: int) -> Iterator[str]:
     messages = sum(len(frame.to) for frame in shown.frames)
     counts = _counted(messages, "message"), _counted(peers, "peer")
     yield f"{counts[0]} and {shown.total} bytes a round, to {counts[1]}"
+    if any(name == "masked" for frame in shown.frames for name, _, _ in frame.schema):
+        yield "sums are sealed: keys, locked shares and lists of survivors go with them, in short letters"
     for frame in shown.shared:
         yield f"at an evaluation: {_names(frame)}, {frame.size} bytes a copy, {_to(frame)}"
     yield (
