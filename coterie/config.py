@@ -201,6 +201,7 @@ class Evaluate(Section):
     target: float = Field(default=0.0, ge=0, le=100)  # accuracy of all, percent: how many rounds
     unseen_clients: float = Field(default=0.0, ge=0, lt=1)  # share of nodes kept from training
     everywhere: bool = False  # in the end, test every model on the test samples of all nodes too
+    by_tests: bool = False  # in the end, also let tests pick heads or models: to compare alone
     heads: bool = False  # record the train loss of every head, by cluster
     alpha: float = Field(default=2 / 3, ge=0, le=1)  # of fair accuracy
     restart: int = Field(default=0, ge=0)  # round after which unsettled runs start again; 0: never

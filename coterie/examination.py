@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coterie.core.algorithm import Algorithm
 from coterie.core.engine import Scores
 from coterie.core.federated import Federated
 from coterie.core.judging import Judge, consensus_distance
@@ -82,6 +83,15 @@ class Examiner:
             for some, models in self.simulation.personal()
         ]
         return self._tested(scores, self.part.clusters, nodes.n)
+
+    def by_tests(self) -> list[Tested]:
+        """The head or model of each node that tests best on its own test samples; none to pick."""
+        if type(self.part.algorithm).head_losses is Algorithm.head_losses:
+            return []
+        judge = Judge(self.part.nodes.population.engine)
+        picked = self.simulation.personal(by_tests=True)
+        scores = [nodes.test(models, judge) for nodes, models in picked]
+        return self._tested(scores, self.part.clusters, self.part.nodes.n)
 
     def heads(self) -> list[NDArray[np.float64]]:
         """The loss of every head on each node's train samples, by replica; none: no heads."""

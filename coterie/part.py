@@ -82,7 +82,8 @@ class PartRun:
         self.metrics: list[Metrics] = []  # latest, one per replica
         self.before: list[Metrics] | None = None  # before the final all-reduce
         self.unseen: list[Metrics | None] = [None] * len(part.replicas)  # of newcomers, latest
-        self.everywhere: list[Metrics] | None = None  # on the test samples of all nodes, in the end
+        self.everywhere: list[Metrics] = []  # on the test samples of all nodes, in the end
+        self.by_tests: list[Metrics] = []  # of what tests would pick, in the end
         self.notes = Notes([self._where(replica) for replica in part.replicas])
         self.choices = Choices(self.notes.where)
         self.picks = Picks(self.notes.where, part.clusters)
@@ -158,6 +159,8 @@ class PartRun:
             self.simulation.exchange.sent = sent  # an all-reduce is not training traffic
         if self.config.evaluate.everywhere:
             self.everywhere = [one.metrics for one in self.examiner.everywhere()]
+        if self.config.evaluate.by_tests:
+            self.by_tests = [one.metrics for one in self.examiner.by_tests()]
         self.seconds += time.perf_counter() - started
         if self.config.runtime.models:
             write_models(self.simulation.personal(), self._model_file)
@@ -259,7 +262,8 @@ class PartRun:
             "parity_reason": part.parity_reasons[number],
             "before_all_reduce": None if self.before is None else self.before[number],
             "unseen": self.unseen[number],
-            "everywhere": None if self.everywhere is None else self.everywhere[number],
+            "everywhere": self.everywhere[number] if self.everywhere else None,
+            "by_tests": self.by_tests[number] if self.by_tests else None,
             "notes": latest(history["note"], self._where(replica)),
         }
 

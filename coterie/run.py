@@ -202,11 +202,15 @@ def prepare(config: Config, device: str = "auto") -> Setup:
 def check_names(config: Config) -> None:
     """Build what needs no data, so that a wrong name or option costs no time."""
     for table in config.algorithm:
-        _algorithm(config, table)
+        algorithm = _algorithm(config, table)
         optimizer = config.train_of(table).optimizer
         own = f"algorithm.{config.label(table)}." if "optimizer" in table.train else ""
         with _at(f"{own}train.optimizer"):
-            optimizers.build(optimizer)
+            if not optimizers.build(optimizer).plain and algorithm.reads_steps:
+                raise InputError(
+                    f"{table.name!r} divides local steps by the learning rate to have gradients, "
+                    f"got {optimizer!r}; use 'sgd' without momentum for it"
+                )
     for cluster in config.data.clusters:
         _cluster(cluster)
     with _at("data.partition"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -125,6 +126,20 @@ def entropy(counts: Tensor) -> Tensor:
     share = counts / counts.sum(-1, keepdim=True).clamp(min=1)
     found: Tensor = torch.special.entr(share).sum(-1)
     return found
+
+
+def live_share(named: dict[str, Tensor], layers: Sequence[str]) -> Tensor:
+    """The share of V' = A V W above 0, which ReLU lets live, in the worst layer: [replicas, 1]."""
+    found = []
+    for layer in layers:
+        made = named["adjacency"] @ named[f"{layer}.domains"]  # [replicas, D, q]
+        for number in range(2):
+            matrix = named.get(f"{layer}.projection.{number}")
+            if matrix is not None:  # of a whole layer, or of each of its filters
+                rows = made.flatten(1).unflatten(1, (-1, matrix.shape[1]))
+                made = (rows.relu() if number else rows) @ matrix
+        found.append((made > 0).flatten(1).double().mean(1))
+    return torch.stack(found).amin(0)[:, None]
 
 
 def warn_of_collapse(counts: Tensor, done: int) -> None:

@@ -56,6 +56,7 @@ class Facade(Algorithm):
     warmup: int = 10  # first rounds, in which the whole model is shared and all heads are equal
     scoring: Literal["same", "independent"] = "same"  # samples for all heads, or for each its own
     samples: int = 80  # own train samples on which heads are compared
+    rescore_every: int = 0  # rounds; the choice after every so many sees 10 times samples; 0: never
     explore: int = 0  # rounds after the warm-up in which every node takes a random head
     fading: bool = False  # explore with probability exp(-3 t / explore) instead, t since warm-up
     leak: float = 0.0  # model leaking: how sharply losses decide what other heads lend; 0: off
@@ -63,7 +64,9 @@ class Facade(Algorithm):
     all_reduce: bool = False  # average cores, and heads by index, once after the last round
 
     def __post_init__(self) -> None:
-        least = {"heads": 1, "degree": 0, "warmup": 0, "samples": 1, "explore": 0, "leak": 0}
+        least = {"heads": 1, "samples": 1} | dict.fromkeys(
+            ("degree", "warmup", "rescore_every", "explore", "leak"), 0
+        )
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise InputError(f"{name} must be at least {bound}, got {getattr(self, name)}")
@@ -109,12 +112,18 @@ class Facade(Algorithm):
 
     def score(self, t: int, state: FacadeState, nodes: Nodes) -> Tensor:
         """The loss of every head on a sample of the node's train data: [m, k]."""
+        samples = self.seen(t)
         if self.scoring == "same":
-            return nodes.head_losses(state.core, state.heads, t, "heads", self.samples)
+            return nodes.head_losses(state.core, state.heads, t, "heads", samples)
         apart = [
-            nodes.loss(self.join(state, j), t, f"head {j}", self.samples) for j in range(self.heads)
+            nodes.loss(self.join(state, j), t, f"head {j}", samples) for j in range(self.heads)
         ]
         return torch.stack(apart, dim=1)
+
+    def seen(self, t: int) -> int:
+        """The samples on which heads are compared in round t: more after a thorough look."""
+        due = bool(self.rescore_every) and t > 0 and (t - 1) % self.rescore_every == 0
+        return 10 * self.samples if due else self.samples
 
     def choose(self, t: int, losses: Tensor, nodes: Nodes) -> Tensor:
         """The head each node trains in round t: the one with the lowest loss; ties at random."""

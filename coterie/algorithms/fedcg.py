@@ -17,6 +17,7 @@ from coterie.algorithms.domains import (
     compared,
     entropy,
     first_adjacency,
+    live_share,
     moved_centers,
     nearest,
     places_of,
@@ -197,4 +198,10 @@ class FedCG(Federated):
         known = {
             f"lambda {layer}": scale.clone() for layer, scale in scales.items() if scale is not None
         }
-        return {"domains": state.seen, "entropy": entropy(state.seen)[:, None], **known}
+        live = live_share(named, places.layers)
+        return {
+            "domains": state.seen,
+            "entropy": entropy(state.seen)[:, None],
+            "live": live,
+            **known,
+        }

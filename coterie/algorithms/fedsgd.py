@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from coterie.core import Federated, Listen, Nodes, Nothing, Program, Send, State
 @dataclass(frozen=True)
 class FedSGD(Federated):
     """FedSGD (McMahan et al., 2017): one step along the mean gradient over all clients' data."""
+
+    reads_steps: ClassVar[bool] = True
 
     def start_server(self, server: Nodes) -> State:
         return State(server.initial_params())

@@ -44,9 +44,11 @@ class IFCA(Federated):
     shared_core: bool = False  # weight sharing: one core, which all train; only heads are chosen
     pretrain: int = 0  # first rounds, as FedAvg: then all models have its core, and fresh heads
     scattered: int = 0  # next rounds, in which each client keeps to a model drawn at random
+    lr_decay: float = 1.0  # the learning rate is multiplied by this every round
 
     def __post_init__(self) -> None:
         least = {"models": 1, "samples": 0, "tries": 0, "pretrain": 0, "scattered": 0}
+        least |= {"lr_decay": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise InputError(f"{name} must be at least {bound}, got {getattr(self, name)}")
@@ -143,7 +145,8 @@ class IFCA(Federated):
         start = take(models, choice)
         weight = clients.samples if self.weighted else clients.samples > 0
         weight = weight.to(start.dtype)
-        update = (clients.train(start, t) - start) * weight[:, None]
+        slowed = clients.slowed(self.lr_decay**t)
+        update = (slowed.train(start, t) - start) * weight[:, None]
         rows = {"update": update, "weight": weight, "choice": choice}
         yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
         return Choice(state.choice.index_copy(0, who, choice))

@@ -38,6 +38,7 @@ class Scaffold(Federated):
     server_lr: float = 1.0  # eta_g, how far the server follows the mean update
     controls: bool = True  # False: they stay zero, which leaves FedAvg with equal weights
     deploys_kept: ClassVar[bool] = False  # as large as models, and only rounds need them
+    reads_steps: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.server_lr <= 0:

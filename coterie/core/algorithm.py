@@ -23,7 +23,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -56,6 +56,9 @@ def replica_field() -> Any:
 
 class Algorithm(abc.ABC):
     """A frozen dataclass whose fields are the hyper-parameters."""
+
+    # True: it reads gradients off local steps, so these must be plain ones (SGD, no momentum)
+    reads_steps: ClassVar[bool] = False
 
     @abc.abstractmethod
     def start(self, nodes: Nodes) -> Any:

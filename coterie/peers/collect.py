@@ -153,6 +153,7 @@ class Collection:
                 "unseen": None,
                 "notes": latest(self._notes(), self.where),
                 "everywhere": None,
+                "by_tests": None,
                 "missing": [s.node for s in self.stories if s not in there],
             }
         ]

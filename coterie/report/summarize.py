@@ -41,7 +41,9 @@ PLAIN = (
 )
 
 
-ELSEWHERE = ("unseen", "everywhere")  # of newcomers, and on the test samples of all nodes
+ELSEWHERE = (  # of newcomers, on the test samples of all nodes, of what tests would pick
+    *("unseen", "everywhere", "by_tests"),
+)
 BY_CLUSTER = ("accuracy", "mse", *DISTANCES)  # such as `accuracy:minority`
 BEYOND = ("accuracy_all", "mse_all", "worst_tenth", "fair_accuracy")  # such as `unseen_mse_all`
 
@@ -131,6 +133,7 @@ class Result(Metrics):
     unseen: Metrics | None = None
     notes: dict[str, float | None] = {}  # of the server, after the last round
     everywhere: Metrics | None = None
+    by_tests: Metrics | None = None
 
 
 class Summary(BaseModel):
@@ -150,8 +153,9 @@ def aggregate(results: Results) -> dict[str, dict[str, dict[str, dict[str, Any]]
     settled. `cluster_mean` is the accuracy in which all clusters count alike, while `accuracy_all`
     counts nodes. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged ones. What
     nodes got that did not train has keys such as `unseen_accuracy_all`, what all models do on the
-    test samples of all nodes such as `everywhere_accuracy_all`, and what a server noted of its last
-    round such as `note:entropy`.
+    test samples of all nodes such as `everywhere_accuracy_all`, what heads or models do that tests
+    picked such as `by_tests_accuracy_all`, and what a server noted of its last round such as
+    `note:entropy`.
     """
     table: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for (label, scenario), group in grouped(results).items():

@@ -134,6 +134,7 @@ SHORT = {
     "cluster_mean": "mean %",
     "unseen_accuracy_all": "unseen %",
     "everywhere_accuracy_all": "everywhere %",
+    "by_tests_accuracy_all": "picked by tests %",
     "consensus_distance": "apart",
     "mse_all": "all MSE",
     "loss_all": "loss",

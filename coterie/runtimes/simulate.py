@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,11 @@ class Simulated(abc.ABC):
         """Play the algorithm's last program; False where it has none."""
 
     @abc.abstractmethod
-    def personal(self) -> Iterator[tuple[Nodes, Tensor]]:
-        """All nodes, some at a time and in order, and the model each of them would deploy."""
+    def personal(self, by_tests: bool = False) -> Iterator[tuple[Nodes, Tensor]]:
+        """All nodes, some at a time and in order, and the model each of them would deploy.
+
+        `by_tests`: what it would take if it could pick a head or model by its test samples.
+        """
 
     @abc.abstractmethod
     def adopted(self, nodes: Nodes, newcomers: Nodes) -> Iterator[tuple[Nodes, Tensor | None]]:
@@ -113,9 +117,9 @@ class Simulation(Simulated):
         self.states = play(t, [nodes.key for nodes in self.blocks], last, self.exchange)
         return True
 
-    def personal(self) -> Iterator[tuple[Nodes, Tensor]]:
+    def personal(self, by_tests: bool = False) -> Iterator[tuple[Nodes, Tensor]]:
         for state, nodes in zip(self.states, self.blocks, strict=True):
-            yield nodes, self.algorithm.personal(state, nodes)
+            yield nodes, self.algorithm.personal(state, _sighted(nodes, by_tests))
 
     def adopted(self, nodes: Nodes, newcomers: Nodes) -> Iterator[tuple[Nodes, Tensor | None]]:
         yield newcomers, self.algorithm.adopt(checkpoint.joined(self.states), nodes, newcomers)
@@ -182,9 +186,9 @@ class FederatedSimulation(Simulated):
     def finish(self, t: int) -> bool:
         return False
 
-    def personal(self) -> Iterator[tuple[Nodes, Tensor]]:
+    def personal(self, by_tests: bool = False) -> Iterator[tuple[Nodes, Tensor]]:
         for state, nodes in self._delivered():
-            yield nodes, self.algorithm.personal(state, nodes)
+            yield nodes, self.algorithm.personal(state, _sighted(nodes, by_tests))
 
     def adopted(self, nodes: Nodes, newcomers: Nodes) -> Iterator[tuple[Nodes, Tensor | None]]:
         for rows in self._pieces(newcomers):
@@ -246,3 +250,8 @@ def _joined(parts: list[Tensor | None]) -> Tensor | None:
     """The rows of all parts; None where there are none."""
     there = [part for part in parts if part is not None]
     return torch.cat(there) if there else None
+
+
+def _sighted(nodes: Nodes, by_tests: bool) -> Nodes:
+    """The nodes as they are or, for a comparison, with their test samples to judge by."""
+    return replace(nodes, train_data=nodes.test_data) if by_tests else nodes

@@ -14,6 +14,11 @@ from coterie.core.registry import Registry
 class Optimizer(abc.ABC):
     """A rule that changes parameters in place, given a gradient and its own memory."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether a step is the learning rate times the gradient, and a decay it may have."""
+        return False
+
     @abc.abstractmethod
     def memory(self, params: Tensor) -> list[Tensor]:
         """Fresh memory for these parameters."""
@@ -35,6 +40,10 @@ class SGD(Optimizer):
 
     momentum: float = 0.0  # share of the last direction that is kept
     weight_decay: float = 0.0  # pull towards zero, added to the gradient
+
+    @property
+    def plain(self) -> bool:
+        return not self.momentum
 
     def memory(self, params: Tensor) -> list[Tensor]:
         return [torch.zeros_like(params)] if self.momentum else []

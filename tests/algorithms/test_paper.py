@@ -142,7 +142,7 @@ def box_of(algorithm: Facade) -> facade.Facade:
         warmup=algorithm.warmup,
         train=train,
         loss=lambda i, params, t, stream: (
-            node(i).loss(params[None], t, stream=stream, samples=algorithm.samples).item()
+            node(i).loss(params[None], t, stream=stream, samples=looked_at(algorithm, t)).item()
         ),
         edges=edges_of(algorithm),
         words=lambda i, t: node(i).draw("head ties", t, algorithm.heads)[0].tolist(),
@@ -152,6 +152,12 @@ def box_of(algorithm: Facade) -> facade.Facade:
         leak=algorithm.leak,
         dice=lambda i, t: node(i).draw("explore", t, 2)[0].tolist(),
     )
+
+
+def looked_at(algorithm: Facade, t: int) -> int:
+    """10 times as many samples in rounds 1, R + 1, 2R + 1, ...: the code evaluates before them."""
+    rounds = range(1, ROUNDS, algorithm.rescore_every) if algorithm.rescore_every else ()
+    return 10 * algorithm.samples if t in rounds else algorithm.samples
 
 
 def start_of(algorithm: Facade):
@@ -185,6 +191,8 @@ FACADES += [
     Facade(heads=3, degree=2, warmup=1, samples=5, leak=5.0),
     Facade(heads=2, degree=2, warmup=0, samples=5, leak=1.0, explore=1),
     Facade(heads=1, degree=2, warmup=0, samples=5, leak=5.0),
+    Facade(heads=3, degree=2, warmup=0, samples=1, rescore_every=1),
+    Facade(heads=2, degree=2, warmup=0, samples=1, rescore_every=2, scoring="independent"),
 ]
 IDCA = [
     algorithms.build({"name": "idca", "degree": 3, "samples": 5, "heads": 3, **options})
@@ -234,6 +242,12 @@ def test_exploration_ends_at_once_or_fades():
     assert [sharp.exploration(t) for t in range(7)] == [0, 0, 1, 1, 1, 0, 0]
     assert [round(soft.exploration(t), 3) for t in (1, 2, 3, 5)] == [0, 1, 0.368, 0.05]
     assert Facade(fading=True).exploration(50) == 0
+
+
+def test_heads_are_looked_at_thoroughly_after_every_so_many_rounds():
+    looked = [[Facade(rescore_every=every).seen(t) for t in range(6)] for every in (0, 1, 2, 3)]
+    assert looked[0] == [80] * 6 and looked[1] == [80] + [800] * 5
+    assert looked[2] == [80, 800, 80, 800, 80, 800] and looked[3] == [80, 800, 80, 80, 800, 80]
 
 
 def test_leaking_heads_that_do_equally_well_become_their_mean():

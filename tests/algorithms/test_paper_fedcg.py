@@ -22,7 +22,7 @@ from coterie.algorithms.domains import (
 from coterie.core import Nodes, State
 from coterie.errors import InputError
 from coterie.models import Shape
-from coterie.models.fedcg import DomainNet, FedCGModel, classifier
+from coterie.models.fedcg import DomainNet, FedCGModel, classifier, modules_of
 from coterie.runtimes.lockstep import DirectExchange
 from coterie.runtimes.simulate import FederatedSimulation
 from tests.algorithms.reference import fedcg
@@ -225,14 +225,32 @@ def test_the_server_notes_domains_entropy_and_every_lambda():
     assert simulation.notes()["lambda 0"].tolist() == [[pytest.approx(0.7)]]
     simulation.round(0)
     notes = simulation.notes()
-    assert list(notes) == ["domains", "entropy", "lambda 0", "lambda 2"]
+    assert list(notes) == ["domains", "entropy", "live", "lambda 0", "lambda 2"]
     steps = CLIENTS * nodes.population.work.steps
     assert notes["domains"].sum() == steps * nodes.population.work.batch
     assert notes["lambda 2"] != 0.7
     plain = World().nodes()
     assert not FedCG().notes(FedCG().start_server(plain), plain)
     alone = world(replace(OPTIONS, shared=False))
-    assert list(FedCG().notes(FedCG().start_server(alone), alone)) == ["domains", "entropy"]
+    assert list(FedCG().notes(FedCG().start_server(alone), alone)) == [
+        *("domains", "entropy", "live")
+    ]
+
+
+@pytest.mark.parametrize(
+    "projection", ["none", "filterwise", "filterwise-bottleneck", "full", "bottleneck"]
+)
+def test_the_server_notes_how_much_of_the_branches_relu_lets_live(projection):
+    options = replace(OPTIONS, layers=("0", "2"), projection=projection)
+    nodes, net = world(options), build(options).double()
+    params = FedCG().start_server(nodes).params
+    params[:, : params.shape[1] // 2] -= 0.05  # so that layers differ, and rows of W do
+    state = replace(FedCG().start_server(nodes), params=params)
+    net.load_state_dict(nodes.layout.unflatten(params[0]), strict=True)
+    made = [layer.parameters_of_domains(net.adjacency) for layer in modules_of(net.base)]
+    expected = min(float((rows > 0).double().mean()) for rows in made)
+    assert 0 < expected < 1
+    assert FedCG().notes(state, nodes)["live"][0].tolist() == [pytest.approx(expected)]
 
 
 def test_newcomers_get_a_model_that_weighs_the_domains_of_their_own_samples():

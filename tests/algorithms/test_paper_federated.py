@@ -229,6 +229,16 @@ def test_ifca_follows_algorithm_1(clients, k, samples, weighted):
     same(models_of(simulation), torch.stack([models[j] for j in best]))
 
 
+def test_the_learning_rate_of_ifca_may_fall_from_round_to_round():
+    algorithm = IFCA(models=2, lr_decay=0.5)
+
+    def slower(i, params, t):
+        return node(i).slowed(0.5**t).train(params[None], t)[0]
+
+    models, _, _ = ifca.run(replace(choosers(algorithm, lambda i: 1), train=slower), drawn(2), 3)
+    same(played(algorithm).state.models[0], torch.stack(models))
+
+
 @pytest.mark.parametrize("share, tries", [(0.5, 20), (0.3, 1), (0.5, 2)])
 def test_ifca_draws_its_models_anew_until_each_wins_enough_clients(share, tries):
     algorithm = IFCA(models=2, restart=share, tries=tries)

@@ -57,6 +57,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "unseen": (dict, type(None)),
     "notes": dict,
     "everywhere": (dict, type(None)),
+    "by_tests": (dict, type(None)),
 }
 
 

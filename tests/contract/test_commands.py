@@ -65,7 +65,7 @@ def test_run_without_a_file_is_the_demo(coterie, here):
     words = [word for change in quick for word in ("--set", change)]
     outcome = coterie("run", *words, "--out", "out")
     assert outcome.code == 0
-    baselines = ["local", "dpsgd", "epidemic", "dac", "deprl"]
+    baselines = ["local", "dpsgd", "epidemic", "gossip", "dac", "deprl", "ifca"]
     assert summary(here / "out")["order"] == [*baselines, "facade", "oracle"]
     assert "oracle* 14:2" in outcome.out and "* (knows the clusters)" in outcome.out
 

@@ -225,6 +225,17 @@ BAD_TABLES = {  # what is wrong -> the tables, and what the message has to say
         tiny(algorithm=[{"name": "local", "train": {"optimizer": "sdg"}}]),
         ["error: algorithm.local.train.optimizer", "'sdg'"],
     ),
+    "momentum in steps that are read as gradients": (
+        tiny(
+            train__optimizer={"name": "sgd", "momentum": 0.9},
+            algorithm=[{"name": "fedavg"}, {"name": "scaffold"}],
+        ),
+        ["error: train.optimizer", "'scaffold'", "0.9", "without momentum"],
+    ),
+    "Adam of an algorithm that reads gradients off steps": (
+        tiny(algorithm=[{"name": "fedsgd", "train": {"optimizer": "adam"}}]),
+        ["error: algorithm.fedsgd.train.optimizer", "'fedsgd'", "'adam'"],
+    ),
     "no heads": (
         tiny(algorithm=[{"name": "facade", "heads": 0, "degree": 2}]),
         ["facade", "heads", "0"],

@@ -59,6 +59,10 @@ BAD_TABLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"evaluate__everywhere": True},
         ("evaluate.everywhere", "test samples of others"),
     ),
+    "heads picked by tests": (
+        {"evaluate__by_tests": True},
+        ("evaluate.by_tests", "train samples"),
+    ),
     "an unknown link": ({"runtime__link": "grcp"}, ("runtime.link", "'grpc'", "'grcp'")),
     "a link within a process": ({"runtime__link": "memory"}, ("'memory'", "'grpc' or 'mqtt'")),
     "no broker": ({"runtime__link": "mqtt"}, ("broker", "runtime.broker.url")),

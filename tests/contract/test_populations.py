@@ -127,6 +127,24 @@ def test_models_can_be_tested_on_what_all_nodes_are_tested_on(tmp_path, test):
     assert made.aggregate["local"]["2:2"]["everywhere_accuracy_all"]["mean"] < 75
 
 
+def test_what_tests_would_pick_is_told_beside_what_nodes_pick(tmp_path):
+    tables = tiny(
+        experiment={"seeds": [3, 5], "rounds": 2},
+        evaluate={"every": 1, "by_tests": True},
+        algorithm=[
+            {"name": "facade", "degree": 2, "heads": 3, "warmup": 0, "all_reduce": True},
+            {"name": "ifca", "models": 3},
+            {"name": "local"},
+        ],
+    )
+    made = carry_out(tmp_path / "run", **tables)
+    for result in [*of(made, "facade"), *of(made, "ifca")]:
+        assert result["by_tests"]["loss_all"] <= result["loss_all"] + 1e-6
+    assert of(made, "local")[0]["by_tests"] is None
+    told = made.aggregate["facade"]["4:2"]["by_tests_accuracy_all"]["mean"]
+    assert told == pytest.approx(sum(r["by_tests"]["accuracy_all"] for r in of(made, "facade")) / 2)
+
+
 def test_too_few_nodes_to_keep_some_from_training_are_refused(tmp_path):
     with pytest.raises(coterie.InputError, match=r"evaluate\.unseen_clients: 0\.05 of 6 nodes"):
         carry_out(tmp_path / "run", **tiny(evaluate={"unseen_clients": 0.05}))

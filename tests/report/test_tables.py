@@ -177,6 +177,14 @@ def test_models_tested_away_from_home_have_a_column(tmp_path: Path) -> None:
     assert [row[column] for row in table.texts()] == ["31.00 ± 0.00"] * 2
 
 
+def test_what_tests_would_pick_has_a_column_of_its_own_and_is_never_best(tmp_path: Path) -> None:
+    results = study_of(tmp_path, Made()).results
+    seen = [{**r, "by_tests": {"accuracy_all": float(n)}} for n, r in enumerate(results)]
+    table = results_table(seen)
+    column = table.header.index("picked by tests %")
+    assert not any(row[column].best for row in table.rows)
+
+
 def test_a_regression_has_no_table_of_nodes(tmp_path: Path) -> None:
     study = study_of(tmp_path, Made(metric="mse"))
     assert nodes_table(study.results).header == ["algorithm", "scenario"]
