@@ -126,7 +126,7 @@ def told(shown: Preview, me: int) -> Iterator[str]:
     counts = _counted(messages, "message"), _counted(peers, "peer")
     yield f"{counts[0]} and {shown.total} bytes a round, to {counts[1]}"
     if any(name == "masked" for frame in shown.frames for name, _, _ in frame.schema):
-        yield "sums are sealed: keys, locked shares and lists of survivors go with them, in short letters"
+        yield "sums are sealed: short letters with keys, locked shares and survivors come on top"
     for frame in shown.shared:
         yield f"at an evaluation: {_names(frame)}, {frame.size} bytes a copy, {_to(frame)}"
     yield (

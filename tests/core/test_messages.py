@@ -43,6 +43,13 @@ def adjacency(graph: Graph, size: int) -> Tensor:
     return matrix
 
 
+def test_a_misspelt_name_of_rows_is_no_silence() -> None:
+    own = rows_of(2, 3)
+    inbox = whole(Send({"params": own}, graph_of((0, 1), n=2)), 2)
+    with pytest.raises(ValueError, match="no rows 'parms' were sent; those that were: params"):
+        mix(own, inbox, "parms")
+
+
 def test_a_node_that_heard_nobody_keeps_its_model() -> None:
     own = rows_of(4, 3)
     inbox = whole(Send({"x": own}, graph_of((0, 1), (2, 1), n=4)), 4)
