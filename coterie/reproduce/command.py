@@ -110,7 +110,9 @@ def list_parts(order: Order) -> None:
     experiment = library.load(order.name)
     say(experiment.file.title, style="bold")
     for task in parts.tasks(experiment, order.root, order.scale):
-        say(f"  {task.part.name:<20} {_amount(experiment, task)}  {_standing(task)}")
+        own = task.folder.parent.name.startswith(experiment.name)
+        whose = "" if own else f", of {task.folder.parent.name}"
+        say(f"  {task.part.name:<20} {_amount(experiment, task)}  {_standing(task)}{whose}")
 
 
 def _standing(task: Task) -> str:

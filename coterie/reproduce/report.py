@@ -202,8 +202,8 @@ def summary(found: Reproduction) -> list[str]:
     beyond = sum(difference.beyond for difference in held)
     if held:
         lines.append(
-            f"{len(held)} numbers stand beside the paper's; {beyond} of them differ by more than "
-            "two standard deviations."
+            f"Beside the paper's: {len(held)} of our numbers, {beyond} of them more than two "
+            "standard deviations away."
         )
     return [*filter(None, [found.scale.words(), *lines, claims.count(found.verdicts())])]
 
