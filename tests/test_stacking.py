@@ -177,7 +177,7 @@ def test_no_two_parts_have_one_name() -> None:
 def test_heads_count_as_memory() -> None:
     few, many = (
         make_parts(prepare(config_of({"name": "facade", "degree": 2, "heads": heads}), "cpu"))[0]
-        for heads in (1, 40)
+        for heads in (1, 16)
     )
     assert stacking.Demand.of(many, 4).bytes > stacking.Demand.of(few, 4).bytes
 

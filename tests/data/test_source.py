@@ -48,7 +48,7 @@ def test_an_option_that_the_function_lacks_is_named() -> None:
     ("attribute", "message"),
     [
         ("make_nothing", "returned a NoneType; return a coterie.data.Dataset"),
-        ("absent", "cannot import data set"),
+        ("absent", "unknown name in .*: .absent.; known: make, make_nothing"),
         ("__name__", "is a str; give a function"),
     ],
 )
