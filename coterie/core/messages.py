@@ -111,12 +111,6 @@ class Inbox:
     def __contains__(self, name: str) -> bool:
         return name in self._rows
 
-    def must_be_silent(self, name: str) -> None:
-        """ValueError where rows of other names came, so that this one is misspelt."""
-        if self._rows:
-            sent = ", ".join(sorted(self._rows))
-            raise ValueError(f"no rows {name!r} were sent; those that were: {sent}")
-
     @cached_property
     def source(self) -> Tensor:
         """The node id of every heard row, -1 for the server: [S]."""
@@ -221,7 +215,7 @@ def mix(
     `keep` [E] drops edges.
     """
     if name not in inbox:
-        inbox.must_be_silent(name)
+        _check_silence(inbox, name)
         return own
     if weight is not None:
         weight = weight if keep is None else weight * keep
@@ -232,6 +226,13 @@ def mix(
     heard = inbox.sum(name, None if keep is None else keep.to(own.dtype))
     mixed = _times(own + heard, 1 / (1 + inbox.count(keep)).to(own.dtype))
     return torch.where(_column(inbox.count(keep) == 0, own), own, mixed)
+
+
+def _check_silence(inbox: Inbox, name: str) -> None:
+    """ValueError where rows of other names came, so that this one is misspelt."""
+    if inbox._rows:
+        sent = ", ".join(sorted(inbox._rows))
+        raise ValueError(f"no rows {name!r} were sent; those that were: {sent}")
 
 
 def mean(inbox: Inbox, name: str, otherwise: Tensor, by: str | None = None) -> Tensor:

@@ -110,8 +110,8 @@ def list_parts(order: Order) -> None:
     experiment = library.load(order.name)
     say(experiment.file.title, style="bold")
     for task in parts.tasks(experiment, order.root, order.scale):
-        own = task.folder.parent.name.startswith(experiment.name)
-        whose = "" if own else f", of {task.folder.parent.name}"
+        home = task.folder.parent.name
+        whose = "" if home == f"{experiment.name}{order.scale.suffix()}" else f", of {home}"
         say(f"  {task.part.name:<20} {_amount(experiment, task)}  {_standing(task)}{whose}")
 
 

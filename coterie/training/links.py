@@ -34,21 +34,21 @@ class Layer(abc.ABC):
     out: Tensor
     real: int
 
-    @abc.abstractmethod
     def packed(self) -> list[Tensor]:
-        """The weights as the kernels store them, the weight before the bias."""
+        """The weights as the kernels store them, the weight before the bias; many have none."""
+        return []
 
-    @abc.abstractmethod
     def named(self, packed: list[Tensor]) -> Named:
         """Views of packed tensors under the module's names and in its shapes."""
+        return {}
 
     @abc.abstractmethod
     def forward(self) -> None:
         """Fill `out`."""
 
-    @abc.abstractmethod
     def allow_backward(self) -> None:
         """Make the buffers that only training needs."""
+        return None
 
     @abc.abstractmethod
     def backward(
@@ -56,9 +56,9 @@ class Layer(abc.ABC):
     ) -> None:
         """Fill `dinputs`; with `weights` make their gradients too, or take the step `descent`."""
 
-    @abc.abstractmethod
     def gradients(self) -> list[Gradient]:
         """The gradients of what is packed."""
+        return []
 
 
 class ConvolutionLayer(Layer):
@@ -218,26 +218,14 @@ class EnlargeLayer(Layer):
         self.blocks = (rows, batch, height, down, width, across, channels)
         self.out = inputs.new_zeros(rows, batch, height * down, width * across, channels)
 
-    def packed(self) -> list[Tensor]:
-        return []
-
-    def named(self, packed: list[Tensor]) -> Named:
-        return {}
-
     def forward(self) -> None:
         self.out.view(self.blocks).copy_(self.inputs[:, :, :, None, :, None])
-
-    def allow_backward(self) -> None:
-        pass
 
     def backward(
         self, dout: Tensor, dinputs: Tensor | None, weights: bool, descent: Descent | None
     ) -> None:
         if dinputs is not None:
             torch.sum(dout.view(self.blocks), (3, 5), out=dinputs)
-
-    def gradients(self) -> list[Gradient]:
-        return []
 
 
 class AverageLayer(Layer):
@@ -248,26 +236,14 @@ class AverageLayer(Layer):
         self.inputs, self.real, self.pixels = inputs, real, height * width
         self.out = inputs.new_zeros(rows, batch, 1, 1, channels)
 
-    def packed(self) -> list[Tensor]:
-        return []
-
-    def named(self, packed: list[Tensor]) -> Named:
-        return {}
-
     def forward(self) -> None:
         torch.mean(self.inputs, (2, 3), keepdim=True, out=self.out)
-
-    def allow_backward(self) -> None:
-        pass
 
     def backward(
         self, dout: Tensor, dinputs: Tensor | None, weights: bool, descent: Descent | None
     ) -> None:
         if dinputs is not None:
             torch.div(dout.expand_as(dinputs), self.pixels, out=dinputs)
-
-    def gradients(self) -> list[Gradient]:
-        return []
 
 
 class DenseLayer(Layer):
