@@ -61,7 +61,9 @@ class FedProx(Federated):
 
         A straggler does 1 to E - 1 of its E epochs, or steps where [train] counts steps.
         """
-        words = clients.draw("stragglers", t, 2).cpu()
+        words = torch.zeros(len(clients), 2, dtype=torch.int64)
+        if self.stragglers:  # who has none need not wait for a GPU that draws them
+            words = clients.draw("stragglers", t, 2).cpu()
         whole = clients.population.work.epochs or clients.population.work.steps or 0
         part = 1 + below(words[:, 1], max(int(whole) - 1, 1))
         late = (uniform(words[:, 0]) < self.stragglers) & (part < whole)

@@ -19,8 +19,10 @@ from coterie.algorithms import (
     Oracle,
     RandomPeers,
 )
+from coterie.core import algorithms
+from coterie.runtimes.kept import Kept
 from coterie.runtimes.lockstep import DirectExchange
-from coterie.runtimes.simulate import Simulation
+from coterie.runtimes.simulate import FederatedSimulation, Simulation
 from tests.algorithms.world import N, make_nodes
 from tests.on_device import HostLooked, hidden, nodes_on_device, seen, state_on_device, state_seen
 
@@ -95,6 +97,29 @@ def test_a_round_never_waits_for_the_gpu_and_gives_the_same_bits(algorithm, monk
         there.exchange.tally.sent = seen(there.exchange.tally.sent)
         there.exchange.tally.worst = seen(there.exchange.tally.worst)
     assert torch.equal(there.exchange.sent, plain.exchange.sent)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("fedsgd", "fedavg", "fedprox", "scaffold", "fedadagrad", "fedadam", "fedyogi"),
+        *("ifca", "hypcluster"),
+    ],
+)
+def test_a_round_with_a_server_never_waits_either(name, monkeypatch):
+    nodes, algorithm = make_nodes(SEEDS), algorithms.build({"name": name})
+    plain = FederatedSimulation(algorithm, [nodes], DirectExchange(N, len(SEEDS)))
+    plain.start()
+    state, block = state_on_device(plain.state), nodes_on_device(nodes, monkeypatch)
+    there = FederatedSimulation(algorithm, [block], DirectExchange(N, len(SEEDS)))
+    there.state, there.kept = state, [Kept(algorithm, block)]
+    for t in range(ROUNDS):
+        there.round(t)
+    monkeypatch.undo()
+    for t in range(ROUNDS):
+        plain.round(t)
+    mine, expected = state_seen(there.state), state_seen(plain.state)
+    assert all(torch.equal(mine[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("algorithm", [DAC(2), PENS(3, 2, 2), Oracle(4), PPDL()], ids=str)
