@@ -199,6 +199,7 @@ class Evaluate(Section):
     every: int = Field(default=10, ge=1)  # rounds
     samples: int = Field(default=0, ge=0)  # test samples of a cluster; 0: all
     target: float = Field(default=0.0, ge=0, le=100)  # accuracy of all, percent: how many rounds
+    stop: bool = False  # once all seeds of a stack have reached the target
     unseen_clients: float = Field(default=0.0, ge=0, lt=1)  # share of nodes kept from training
     everywhere: bool = False  # in the end, test every model on the test samples of all nodes too
     by_tests: bool = False  # in the end, also let tests pick heads or models: to compare alone
@@ -242,6 +243,12 @@ class Config(Section):
                 raise ValueError(
                     f"the label {label!r} cannot be part of a file name; give another `label`"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _stop(self) -> Config:
+        if self.evaluate.stop and not self.evaluate.target:
+            raise ValueError("evaluate.stop: there is no evaluate.target to stop at")
         return self
 
     @model_validator(mode="after")

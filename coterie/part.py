@@ -87,6 +87,7 @@ class PartRun:
         self.notes = Notes([self._where(replica) for replica in part.replicas])
         self.choices = Choices(self.notes.where)
         self.picks = Picks(self.notes.where, part.clusters)
+        self.reached: set[int] = set()  # replicas whose accuracy was at the target
         self.seconds = 0.0
 
     def _file(self, suffix: str) -> Path:
@@ -101,19 +102,26 @@ class PartRun:
         first = self._begin()
         self.watch.part(self.part.name, first, self.rounds)
         with drawing_ahead(self.part.nodes.population, self.rounds):
-            self._rounds(first)
-        results = self._end()
+            results = self._end(self._rounds(first))
         done = {"rounds": self.rounds, "results": results}
         checkpoint.write_atomically(self._file("done.json"), json.dumps(done, indent=1).encode())
         return results
 
-    def _rounds(self, first: int) -> None:
+    def _rounds(self, first: int) -> int:
+        """Play rounds from `first` on; returns how many there are in the end."""
         for t in range(first, self.rounds):
+            if self._arrived():
+                return t
             self._round(t)
             if self.watch.stop() and t + 1 < self.rounds:
                 self._save(t + 1)
                 self._evaluate(t + 1, "round")  # after the checkpoint: a resumed run forgets it
                 raise Stopped(self._results(t + 1))
+        return self.rounds
+
+    def _arrived(self) -> bool:
+        """Whether the run ends early, since every replica has been at the target."""
+        return self.config.evaluate.stop and len(self.reached) == len(self.part.replicas)
 
     def _begin(self) -> int:
         """Start afresh, or from the checkpoint; returns the number of rounds done."""
@@ -129,6 +137,8 @@ class PartRun:
         self.seconds = note["seconds"]
         self.metrics, self.unseen = note["metrics"], note.get("unseen", self.unseen)
         self.choices.resume(self.simulation.chosen())
+        tests, replicas = self.journal.read("overall"), range(len(self.part.replicas))
+        self.reached = {r for r in replicas if self._reached(r, tests) is not None}
         return int(note["round"])
 
     def _round(self, t: int) -> None:
@@ -147,15 +157,15 @@ class PartRun:
         if done == self.rounds or done % every == 0:
             self._save(done)
 
-    def _end(self) -> list[Metrics]:
+    def _end(self, done: int) -> list[Metrics]:
         """The last evaluation, and another one after the algorithm's final program."""
         started = time.perf_counter()
-        if self.rounds % self.config.evaluate.every or not self.metrics:
-            self._evaluate(self.rounds, "round")
+        if done % self.config.evaluate.every or not self.metrics:
+            self._evaluate(done, "round")
         sent = self.simulation.exchange.sent.clone()
-        if self.simulation.finish(self.rounds):
+        if self.simulation.finish(done):
             self.before = self.metrics
-            self._evaluate(self.rounds, "final")
+            self._evaluate(done, "final")
             self.simulation.exchange.sent = sent  # an all-reduce is not training traffic
         if self.config.evaluate.everywhere:
             self.everywhere = [one.metrics for one in self.examiner.everywhere()]
@@ -164,7 +174,7 @@ class PartRun:
         self.seconds += time.perf_counter() - started
         if self.config.runtime.models:
             write_models(self.simulation.personal(), self._model_file)
-        return self._results(self.rounds)
+        return self._results(done)
 
     def _save(self, done: int) -> None:
         self._write_choices()
@@ -203,6 +213,7 @@ class PartRun:
         sent = self.simulation.exchange.sent.numpy().reshape(-1, self.part.nodes.n)
         tested = self.examiner.own()
         self.metrics = [one.metrics for one in tested]
+        self.reached |= {n for n, found in enumerate(self.metrics) if self._is_there(found)}
         for number, one in enumerate(tested):
             where, nodes = self._when(number, done, phase), (one.accuracies, one.losses)
             self.journal.append(records(where, one.metrics, one.clusters, *nodes, sent[number]))
@@ -278,6 +289,9 @@ class PartRun:
         mine, target = self._where(self.part.replicas[number]), self.config.evaluate.target
         seen = ((r["round"], r["accuracy"]) for r in tests if mine.items() <= r.items())
         return rounds_to_target(target, seen)
+
+    def _is_there(self, found: Metrics) -> bool:
+        return (found["accuracy_all"] or 0.0) >= self.config.evaluate.target > 0
 
     def _settlement(self, number: int, done: int, history: list[Metrics]) -> Metrics:
         """Whether and when the choices settled, and how well they match the clusters."""

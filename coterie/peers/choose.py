@@ -24,6 +24,11 @@ def choose(config: Config, algorithm: str = "", seed: int | None = None) -> Conf
             "evaluate.everywhere: real peers do not have the test samples of others, got true; "
             "set it to false, or use the simulation"
         )
+    if config.evaluate.stop:
+        raise InputError(
+            "evaluate.stop: real peers do not know the accuracy of all, got true; set it to false, "
+            "or use the simulation"
+        )
     if config.evaluate.by_tests:
         raise InputError(
             "evaluate.by_tests: real peers pick by their train samples, got true; set it to false, "

@@ -31,17 +31,20 @@ class Task:
         return self.part.config
 
     def state(self) -> Literal["done", "begun", "open"]:
-        """Done once every seed of every label and scenario has all its rounds."""
+        """Done once every seed of every label and scenario has all its rounds, or its target."""
         wanted = {
-            (label, scenario, seed, self.config.experiment.rounds)
+            (label, scenario, seed)
             for label, scenario in self.part.cells()
             for seed in self.config.experiment.seeds
         }
-        if wanted <= {
-            (r["label"], r["scenario"], r["seed"], r["rounds"]) for r in _results(self.folder)
-        }:
+        complete = filter(self._complete, _results(self.folder))
+        if wanted <= {(r["label"], r["scenario"], r["seed"]) for r in complete}:
             return "done"
         return "begun" if (self.folder / "config.toml").exists() else "open"
+
+    def _complete(self, result: dict[str, Any]) -> bool:
+        there = self.config.evaluate.stop and result.get("rounds_to_target") is not None
+        return there or bool(result["rounds"] == self.config.experiment.rounds)
 
     def seconds(self) -> float:
         """How long the results in its folder took to train, all stacks together."""

@@ -59,6 +59,10 @@ BAD_TABLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"evaluate__everywhere": True},
         ("evaluate.everywhere", "test samples of others"),
     ),
+    "a stop at a target": (
+        {"evaluate__stop": True, "evaluate__target": 50.0},
+        ("evaluate.stop", "accuracy of all"),
+    ),
     "heads picked by tests": (
         {"evaluate__by_tests": True},
         ("evaluate.by_tests", "train samples"),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from coterie.errors import InputError
 from coterie.links.wire import Frame, encode
 from tests.contract.command import tiny
 from tests.contract.results import PROMISED, RESULT, alone, carry_out, of, records_of
@@ -23,6 +24,21 @@ def test_the_summary_says_when_an_accuracy_was_reached(tmp_path):
     first = alone(tmp_path / "all", **changes, evaluate__target=0.001)
     assert 1 <= first["rounds_to_target"] <= 3
     assert alone(tmp_path / "none", **changes)["rounds_to_target"] is None
+
+
+def test_a_run_stops_at_its_target_once_all_seeds_are_there(tmp_path):
+    far = {"experiment__rounds": 40, "experiment__seeds": [1, 2], "evaluate__target": 60.0}
+    results = carry_out(tmp_path / "stopped", **tiny(**far, evaluate__stop=True)).results
+    whole = carry_out(tmp_path / "whole", **tiny(**far)).results
+    last = max(r["rounds_to_target"] for r in whole)
+    assert [r["rounds_to_target"] for r in results] == [r["rounds_to_target"] for r in whole]
+    assert {r["rounds"] for r in results} == {int(np.ceil(last))} != {40}
+    assert all(r["rounds"] == 40 for r in whole)
+
+
+def test_a_run_whose_seeds_do_not_get_there_plays_all_rounds(tmp_path):
+    result = alone(tmp_path, evaluate__target=100.0, evaluate__stop=True)
+    assert result["rounds"] == 2 and result["rounds_to_target"] is None
 
 
 def test_there_is_one_result_for_each_label_scenario_and_seed(made):
@@ -154,3 +170,8 @@ def test_fairness_between_nodes_is_measured(made):
         assert result["accuracy_all"] <= result["best_node"]
         assert result["accuracy_variance"] >= 0
         assert 1 / result["nodes"] <= result["jain_index"] <= 1 + 1e-9
+
+
+def test_a_stop_needs_a_target(tmp_path):
+    with pytest.raises(InputError, match=r"no evaluate\.target to stop at"):
+        alone(tmp_path, evaluate__stop=True)

@@ -65,6 +65,16 @@ def test_what_is_done_is_never_computed_again(coterie, here, file, monkeypatch):
     assert "1 of 2 parts are done" in outcome.out and "open: facade" in outcome.out
 
 
+def test_a_part_that_stopped_at_its_target_is_done(coterie, here, monkeypatch):
+    table = tiny()
+    table["evaluate"] |= {"every": 1, "target": 0.5, "stop": True}
+    file = write(here / "early.toml", table)
+    assert "1 of 2 parts are done" in coterie("reproduce", file, "--only", "el").out
+    assert {r["rounds"] for r in results(here / "runs/reproduce/early/el")} != {4}
+    monkeypatch.setattr(parts, "run", lambda *rest, **more: pytest.fail("it ran again"))
+    assert coterie("reproduce", file, "--only", "el").code == 0
+
+
 def interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     """Ask for a stop the so-manieth time that a run asks whether to."""
     calls = iter(range(10_000))
