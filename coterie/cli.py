@@ -79,7 +79,9 @@ def _file(file: Path | None, out: Path | None, resume: bool) -> Path | None:
 @app.command()
 def compare(
     file: File = None,
-    algorithms: Annotated[str, typer.Option(help="Names, separated by commas.")] = "",
+    algorithms: Annotated[
+        str | None, typer.Option(help="Names, separated by commas; none: those of the file.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds; 0: those of the file.")] = 0,
     changes: Set = None,
     out: Out = None,
@@ -87,7 +89,7 @@ def compare(
     resume: Resume = False,
 ) -> None:
     """Compare several algorithms and seeds on the same data in one table."""
-    names = _split(algorithms) if algorithms else ()
+    names = () if algorithms is None else _split(algorithms)
     config = configuration.load(_file(file, out, resume), changes or (), names)
     if seeds:
         table = config.model_dump(exclude_none=True)
