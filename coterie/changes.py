@@ -66,9 +66,11 @@ def _child(here: Any, name: str, parent: str, change: str, lists: Mapping[str, A
 
 
 def _names(entry: Any) -> list[str]:
-    """What an entry of a list may be called: its label, its name."""
+    """What an entry of a list may be called: its label, its name, the class in an own file."""
     table = entry if isinstance(entry, dict) else {"name": entry}
-    return [str(table[key]) for key in ("label", "name") if table.get(key)]
+    name = str(table.get("name", ""))
+    known = (str(table.get("label", "")), name, name.rpartition(":")[2])
+    return [one for one in dict.fromkeys(known) if one]
 
 
 def _value(text: str) -> Any:

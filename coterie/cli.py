@@ -19,6 +19,7 @@ from coterie.dag_command import dag
 from coterie.display import Display, console, print_results, say
 from coterie.errors import InputError, unknown
 from coterie.keys_command import keys_app
+from coterie.mistakes import mistake, show_traceback
 
 app = typer.Typer(
     add_completion=False,
@@ -45,12 +46,16 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --
 
 
 def main() -> None:
-    """Run the command; bad input is one message and exit code 2."""
+    """Run the command; bad input and mistakes in own files are one message and exit code 2."""
     sys.path.insert(0, "")  # a user's own models and data, importable from the current folder
     try:
         app()
-    except InputError as error:
-        say(f"error: {error}", Console(stderr=True), style="bold red")
+    except Exception as error:
+        text = str(error) if isinstance(error, InputError) else mistake(error)
+        if not text:
+            raise
+        show_traceback(error)
+        say(f"error: {text}", Console(stderr=True), style="bold red")
         sys.exit(2)
 
 
@@ -79,7 +84,9 @@ def _file(file: Path | None, out: Path | None, resume: bool) -> Path | None:
 @app.command()
 def compare(
     file: File = None,
-    algorithms: Annotated[str, typer.Option(help="Names, separated by commas.")] = "",
+    algorithms: Annotated[
+        str | None, typer.Option(help="Names, separated by commas; none: those of the file.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds; 0: those of the file.")] = 0,
     changes: Set = None,
     out: Out = None,
@@ -87,7 +94,7 @@ def compare(
     resume: Resume = False,
 ) -> None:
     """Compare several algorithms and seeds on the same data in one table."""
-    names = _split(algorithms) if algorithms else ()
+    names = () if algorithms is None else _split(algorithms)
     config = configuration.load(_file(file, out, resume), changes or (), names)
     if seeds:
         table = config.model_dump(exclude_none=True)
@@ -120,11 +127,19 @@ def _execute(config: Config, out: Path | None, device: str, resume: bool) -> Non
             summary = carry_out(config, folder, device, resume, display.watch())
         except Stopped:
             summary = None
+        except Exception as error:
+            if (folder / "config.toml").is_file():
+                error.add_note(f"mend it, then go on with: {_again(folder)}")
+            raise
     if summary is None:
-        say(f"stopped; go on with: coterie run --out {shlex.quote(str(folder))} --resume")
+        say(f"stopped; go on with: {_again(folder)}")
         raise typer.Exit(display.code)
     print_results(summary)
     say(f"report: {write_report([folder])}")
+
+
+def _again(folder: Path) -> str:
+    return f"coterie run --out {shlex.quote(str(folder))} --resume"
 
 
 @app.command()

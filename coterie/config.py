@@ -277,8 +277,8 @@ class Config(Section):
 
     @staticmethod
     def label(table: AlgorithmTable) -> str:
-        """What an algorithm is called in tables."""
-        return table.label or table.name
+        """What an algorithm is called in tables; one in a user's own file: its class."""
+        return table.label or table.name.rpartition(":")[2]
 
     def train_of(self, table: AlgorithmTable) -> Train:
         """[train] with an algorithm's changes."""

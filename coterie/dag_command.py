@@ -19,7 +19,7 @@ COLUMNS = ("label", "scenario", "seed", "rounds", "models", "alive", "forks", "m
 def dag(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """The family of models of a run: forks, mergers, how many live; every id is computed again."""
     families = read_families(folder)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(COLUMNS):
         table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
     for where, records in families.items():

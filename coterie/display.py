@@ -6,8 +6,10 @@ import math
 import os
 import signal
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -111,23 +113,63 @@ class Display:
 
 
 def print_results(summary: dict[str, Any]) -> None:
-    """The results in 80 columns; report.html and tables/ have the rest."""
+    """The results, as many columns as the terminal is wide; report.html and tables/ have all."""
     marks = {r["label"]: "*" if r["oracle"] else "" for r in summary["results"]}
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    shown = _columns(summary)
-    for number, name in enumerate(["algorithm", "nodes", *shown]):
-        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
-    for label in summary["order"]:
-        for scenario, values in summary["aggregate"].get(label, {}).items():
-            cells = [_cell(name, values.get(key)) for name, key in shown.items()]
-            table.add_row(label + marks[label], scenario, *cells)
+    grid = _grid(summary, marks)
+    dropped = _without_room(grid, summary["clusters"], console.width)
     console.print()
-    console.print(table)
+    _print_grid({name: cells for name, cells in grid.items() if name not in dropped})
     seeds = len({result["seed"] for result in summary["results"]})
     text = f"mean ± population standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     console.print(text, style="dim", highlight=False)
     if any(marks.values()):
         console.print("* (knows the clusters): for reference only", style="dim", highlight=False)
+    if dropped:
+        say(f"no room here for: {', '.join(dropped)}; the report has all columns", style="dim")
+
+
+def _grid(summary: dict[str, Any], marks: dict[str, str]) -> dict[str, list[str]]:
+    """The printed table: the cells of every column."""
+    shown = _columns(summary)
+    grid: dict[str, list[str]] = {name: [] for name in ("algorithm", "nodes", *shown)}
+    for label in summary["order"]:
+        for scenario, values in summary["aggregate"].get(label, {}).items():
+            numbers = [_cell(name, values.get(key)) for name, key in shown.items()]
+            row = [label + marks[label], scenario, *numbers]
+            for cells, cell in zip(grid.values(), row, strict=True):
+                cells.append(cell)
+    return grid
+
+
+def _without_room(grid: dict[str, list[str]], clusters: Sequence[str], room: int) -> list[str]:
+    """The columns that are left out, the least important first, so that no number is cut."""
+    between = [shown for name in clusters[-2:0:-1] for shown in (f"{name} %", name)]
+    one = ["nodes"] if len(set(grid["nodes"])) < 2 else []  # the same in every row
+    least = ["odds", "sent", *one, "settled", "unseen %", "unseen", "fair %", *between]
+    kept = dict(grid)
+    dropped: list[str] = []
+    for name in least:
+        if name in kept and _width(kept) > room:
+            dropped.append(name)
+            del kept[name]
+    return dropped
+
+
+def _width(grid: dict[str, list[str]]) -> int:
+    """Of all columns side by side, a space between them."""
+    widest = [max(map(cell_len, (name, *cells))) for name, cells in grid.items()]
+    return sum(widest) + len(widest) - 1
+
+
+def _print_grid(grid: dict[str, list[str]]) -> None:
+    """Columns side by side, each as wide as it is: what is too long goes on in the next line."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=_width(grid))
+    for name in grid:
+        left = name in ("algorithm", "nodes")
+        table.add_column(name, justify="left" if left else "right", no_wrap=True)
+    for row in zip(*grid.values(), strict=True):
+        table.add_row(*row)
+    console.print(table, soft_wrap=True)
 
 
 def _columns(summary: dict[str, Any]) -> dict[str, str]:

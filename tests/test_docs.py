@@ -43,7 +43,7 @@ def test_the_whole_file_of_an_own_algorithm_runs_by_the_commands_below_it(coteri
     for line in block(OWN, "sh", "## A whole file").splitlines():
         _, *words = shlex.split(line)
         outcome = coterie(*words, *small)
-        assert outcome.code == 0 and "mine:Mine 14:2" in outcome.out, outcome
+        assert outcome.code == 0 and "Mine 14:2" in outcome.out, outcome
 
 
 EXAMPLES = {"experiment.name", "data.ratios", "model.head", "algorithm", "peers"}

@@ -52,6 +52,7 @@ EXPECTED = {  # a pydantic error -> what was expected, in plain words
     "less_than_equal": "a number of at most {le}",
     "literal_error": "{expected}",
 }
+own_modules: set[str] = set()  # of users, as far as something in them was named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,6 +214,8 @@ def imported(path: str, kind: str) -> Callable[..., Any]:
             f"cannot import {kind} {path!r}: {_told(error)}; give 'folder/file.py:function', or "
             f"'package.module:function', importable from here ({place})"
         ) from error
+    if not home.__name__.startswith("coterie."):
+        own_modules.add(home.__name__)
     found = _inside(home, attribute, module)
     if not callable(found):
         raise InputError(f"{kind} {path!r} is a {type(found).__name__}; give a function")

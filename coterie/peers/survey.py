@@ -90,7 +90,7 @@ def troubles(found: Sequence[Standing]) -> list[str]:
 def table(found: Sequence[Standing]) -> Table:
     """The standings for people; lag is counted from the furthest of all."""
     furthest = max((max(one.round, one.furthest) for one in found), default=0)
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(COLUMNS):
         made.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
     for one in found:

@@ -23,6 +23,7 @@ from coterie.core.messages import (
     outgoing,
     wanted,
 )
+from coterie.errors import InputError
 from coterie.links import wire
 from coterie.links.letter_sizes import secure_sum_bytes
 from coterie.links.memory import MemoryLink
@@ -231,6 +232,7 @@ def merge(parts: list[Heard]) -> Heard:
 
 def play(t: int, keys: list[Tensor], programs: list[Program], exchange: Exchange) -> list[Any]:
     """Run one program a block to the end; returns what each returns."""
+    _check_generators(programs)
     results: list[Any] = [None] * len(programs)
     messages = [_advance(program, None, results, b) for b, program in enumerate(programs)]
     step = 0
@@ -244,6 +246,16 @@ def play(t: int, keys: list[Tensor], programs: list[Program], exchange: Exchange
         messages = [_advance(p, inboxes[b], results, b) for b, p in enumerate(programs)]
         step += 1
     return results
+
+
+def _check_generators(programs: list[Program]) -> None:
+    for program in programs:
+        if not hasattr(program, "send"):
+            raise InputError(
+                f"`round` of an algorithm is a generator, and here it returned a "
+                f"{type(program).__name__}; let it send (`inbox = yield Send(...)`), or, where it "
+                "sends nothing, write `yield` after its `return`"
+            )
 
 
 def _uneven(t: int, step: int, keys: list[Tensor], messages: list[Message | None]) -> RuntimeError:

@@ -377,7 +377,7 @@ def test_the_unknown_algorithm_of_a_comparison_is_refused(coterie, here):
 @pytest.mark.parametrize("names", ["", ",", "local,,dpsgd", "local,local"])
 def test_a_bad_list_of_algorithms_is_refused(names, coterie, here):
     file = write(here / "good.toml", tiny())
-    refused(coterie("compare", file, "--algorithms", names or " "), "--algorithms", "commas", names)
+    refused(coterie("compare", file, "--algorithms", names), "--algorithms", "commas", repr(names))
 
 
 def test_a_negative_number_of_seeds_is_refused(coterie, here):
