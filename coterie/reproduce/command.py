@@ -129,5 +129,10 @@ def _amount(experiment: Experiment, task: Task) -> str:
     config = task.config
     labels, scenarios = len(config.algorithm), len(config.data.scenarios())
     seeds, rounds = len(config.experiment.seeds), config.experiment.rounds
-    times = f"{scenarios} scenarios x {seeds} seeds = {task.part.rows()} rows, {rounds} rounds"
+    counts = f"{_counted(scenarios, 'scenario')} x {_counted(seeds, 'seed')}"
+    times = f"{counts} = {task.part.rows()} rows, {rounds} rounds"
     return f"{labels} x {times}" if labels > 1 else times
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
