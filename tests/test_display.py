@@ -37,7 +37,7 @@ def printed(capsys, monkeypatch):
     """Prints the results in so many columns; the lines that a reader sees."""
 
     def lines(width: int, made: dict[str, Any]) -> list[str]:
-        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr(display.console, "_width", width)  # COLUMNS is read once, at import
         display.print_results(made)
         return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
