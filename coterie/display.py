@@ -73,6 +73,7 @@ class Display:
 
         return Watch(
             plan=say,
+            early=say,
             part=self._part,
             round=self._round,
             accuracy=self._accuracy,

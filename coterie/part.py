@@ -47,6 +47,7 @@ class Watch:
     accuracy: Callable[[dict[str, float]], None] = lambda clusters: None  # mean by cluster
     stop: Callable[[], bool] = lambda: False  # asked between rounds
     plan: Callable[[str], None] = lambda text: None  # what will be stacked, a line a part
+    early: Callable[[str], None] = lambda text: None  # a part ends before its last round, and why
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ class PartRun:
         """Play rounds from `first` on; returns how many there are in the end."""
         for t in range(first, self.rounds):
             if self._arrived():
+                target = f"{self.config.evaluate.target:g}%"
+                self.watch.early(f"{self.part.name}: all seeds at {target}, ends after round {t}")
                 return t
             self._round(t)
             if self.watch.stop() and t + 1 < self.rounds:

@@ -219,6 +219,10 @@ def imported(path: str, kind: str) -> Callable[..., Any]:
     found = _inside(home, attribute, module)
     if not callable(found):
         raise InputError(f"{kind} {path!r} is a {type(found).__name__}; give a function")
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise InputError(
+            f"{kind} {path!r} does not define {', '.join(missing)}; is a method of it misspelt?"
+        )
     function: Callable[..., Any] = found
     return function
 

@@ -283,6 +283,13 @@ def test_an_algorithm_in_a_file_is_called_by_its_class_in_tables_and_changes(cot
     assert "degree = 3" in (here / "out" / "config.toml").read_text()
 
 
+def test_a_misspelt_method_of_ones_own_algorithm_is_named(coterie, here):
+    (here / "mine_short.py").write_text(MINE.replace("def personal", "def persnal"))
+    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "mine_short:Mine"}]))
+    outcome = coterie("run", file)
+    assert outcome.code == 2 and "does not define personal" in outcome.err
+
+
 def test_a_mistake_in_ones_own_algorithm_is_one_message_and_once_mended_the_run_goes_on(
     coterie, here, monkeypatch
 ):

@@ -69,7 +69,9 @@ def test_a_part_that_stopped_at_its_target_is_done(coterie, here, monkeypatch):
     table = tiny()
     table["evaluate"] |= {"every": 1, "target": 0.5, "stop": True}
     file = write(here / "early.toml", table)
-    assert "1 of 2 parts are done" in coterie("reproduce", file, "--only", "el").out
+    outcome = coterie("reproduce", file, "--only", "el")
+    assert "all seeds at 0.5%, ends after round" in outcome.out
+    assert "1 of 2 parts are done" in outcome.out
     assert {r["rounds"] for r in results(here / "runs/reproduce/early/el")} != {4}
     monkeypatch.setattr(parts, "run", lambda *rest, **more: pytest.fail("it ran again"))
     assert coterie("reproduce", file, "--only", "el").code == 0
