@@ -183,6 +183,8 @@ def _columns(summary: dict[str, Any]) -> dict[str, str]:
     columns["all" + unit] = f"{kind}_all"
     if any(result.get("unseen") for result in summary["results"]):
         columns["unseen" + unit] = f"unseen_{kind}_all"
+    if any(result.get("rounds_to_target") for result in summary["results"]):
+        columns["rounds"] = "rounds_to_target"
     if accuracy and several:
         columns |= {"fair %": "fair_accuracy", "odds": "equalized_odds"}
     if any(result["settled"] is not None for result in summary["results"]):

@@ -41,7 +41,10 @@ def _tell(study: Study, scenario: str, several: bool) -> str:
     lengths = sorted({result["rounds"] for result in results})
     if len(lengths) > 1:
         rounds = " and ".join(map(str, lengths))
-        return f"{start}Runs of {rounds} rounds stand side by side; they cannot be compared."
+        beside = f"{start}Runs of {rounds} rounds stand side by side"
+        if all(result.get("rounds_to_target") is not None for result in results):
+            return f"{beside}; all reached the target: compare their rounds, not their accuracies."
+        return f"{beside}; they cannot be compared."
     metric = results[0]["metric"]
     fair = {label: s for label, s in spreads.items() if not names[label].endswith(ORACLE)}
     parts = [_served(study, scenario, metric, names, spreads), _best(names, fair, metric)]

@@ -251,6 +251,8 @@ def _columns(results: Results, clusters: Sequence[str]) -> list[Column]:
         if any(result.get(place) for result in results):
             name, sign = (PICKED, 0) if place == "by_tests" else (place, better)
             measured.append(Column(f"{name} {unit}", f"{place}_{metric}_all", write, sign))
+    if any(result.get("rounds_to_target") for result in results):
+        measured.append(Column("rounds to target", "rounds_to_target", plus_minus(1)))
     fair = several and metric == "accuracy"
     fairness = FAIRNESS * fair + SEVERAL * (fair and len(names) > 2)
     return [*measured, *fairness, Column("sent/node", "bytes_per_node", _bytes)]

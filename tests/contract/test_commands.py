@@ -283,6 +283,17 @@ def test_an_algorithm_in_a_file_is_called_by_its_class_in_tables_and_changes(cot
     assert "degree = 3" in (here / "out" / "config.toml").read_text()
 
 
+def test_runs_that_stopped_at_their_target_are_compared_by_rounds(coterie, here):
+    both = [{"name": "epidemic", "degree": 2}, {"name": "local"}]
+    table = tiny(experiment__rounds=60, algorithm=both, evaluate__target=60.0, evaluate__stop=True)
+    outcome = coterie("run", write(here / "race.toml", table), "--out", "race")
+    rounds = {r["rounds"] for r in summary(here / "race")["results"]}
+    assert outcome.code == 0 and "all % rounds" in outcome.out
+    assert "rounds to target" in (here / "race" / "tables" / "results.md").read_text()
+    page = (here / "race" / "report.html").read_text()
+    assert len(rounds) == 2 and "compare their rounds, not their accuracies" in page
+
+
 def test_a_misspelt_method_of_ones_own_algorithm_is_named(coterie, here):
     (here / "mine_short.py").write_text(MINE.replace("def personal", "def persnal"))
     file = write(here / "tiny.toml", tiny(algorithm=[{"name": "mine_short:Mine"}]))
