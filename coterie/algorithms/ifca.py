@@ -47,8 +47,9 @@ class IFCA(Federated):
     lr_decay: float = 1.0  # the learning rate is multiplied by this every round
 
     def __post_init__(self) -> None:
-        least = {"models": 1, "samples": 0, "tries": 0, "pretrain": 0, "scattered": 0}
-        least |= {"lr_decay": 0}
+        least = {"models": 1} | dict.fromkeys(
+            ("samples", "tries", "pretrain", "scattered", "lr_decay"), 0
+        )
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise InputError(f"{name} must be at least {bound}, got {getattr(self, name)}")

@@ -113,7 +113,7 @@ def problems(
     names = [str(who) for who in np.unique(np.asarray(cluster))]
     counts = matrix(choice_row, cluster)
     waiting = int((np.asarray(choice_row, np.int64) < 0).sum())
-    told = [f"{_count(waiting, 'node')} {_have(waiting)} not chosen yet"] if waiting else []
+    told = [f"{counted(waiting, 'node')} {_have(waiting)} not chosen yet"] if waiting else []
     for head, column in enumerate(counts.T):
         owners = [who for who, nodes in zip(names, column, strict=True) if nodes]
         if len(owners) > 1:
@@ -139,18 +139,18 @@ def story(
     turns = [n for n in range(len(rows)) if good[n] != good[n + 1]]  # found, lost, found, ...
     found, lost = [rounds[n] for n in turns[::2]], [rounds[n] for n in turns[1::2]]
     if good[-1]:
-        again = f", after it was lost {_count(len(lost), 'time')}" if lost else ""
+        again = f", after it was lost {counted(len(lost), 'time')}" if lost else ""
         return f"settled since round {found[-1]}{again}"
     why = problems(rows[-1], cluster, judge, name) if len(rows) else "nobody chose"
     if not found:
         return f"never settled: {why}"
-    before = f" (and {_count(len(lost) - 1, 'time')} before)" if len(lost) > 1 else ""
+    before = f" (and {counted(len(lost) - 1, 'time')} before)" if len(lost) > 1 else ""
     return f"settled at round {found[-1]}, lost at round {lost[-1]}{before}: {why}"
 
 
 def _split(name: str, row: NDArray[np.int64], several: str) -> str:
     """That a cluster's nodes chose several heads, where they did."""
-    heads = [f"{head} ({_count(int(nodes), 'node')})" for head, nodes in enumerate(row) if nodes]
+    heads = [f"{head} ({counted(int(nodes), 'node')})" for head, nodes in enumerate(row) if nodes]
     return f"{name} is split between {several} {_list(heads)}" if len(heads) > 1 else ""
 
 
@@ -159,7 +159,8 @@ def _list(parts: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: 1 node, 2 nodes."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
 

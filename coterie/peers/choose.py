@@ -10,30 +10,22 @@ from coterie.errors import InputError, unknown
 from coterie.tables import PeerTable
 
 SERVER = -1  # the id of a federated run's server
+REFUSED = {  # of [evaluate]: why there is none of it here
+    "unseen_clients": "real peers all take part",
+    "everywhere": "real peers do not have the test samples of others",
+    "stop": "real peers do not know the accuracy of all",
+    "by_tests": "real peers pick by their train samples",
+}
 
 
 def choose(config: Config, algorithm: str = "", seed: int | None = None) -> Config:
     """The configuration of one real run; without a seed it is the first of the file."""
-    if config.evaluate.unseen_clients:
-        raise InputError(
-            f"evaluate.unseen_clients: real peers all take part, got "
-            f"{config.evaluate.unseen_clients:g}; set it to 0, or use the simulation"
-        )
-    if config.evaluate.everywhere:
-        raise InputError(
-            "evaluate.everywhere: real peers do not have the test samples of others, got true; "
-            "set it to false, or use the simulation"
-        )
-    if config.evaluate.stop:
-        raise InputError(
-            "evaluate.stop: real peers do not know the accuracy of all, got true; set it to false, "
-            "or use the simulation"
-        )
-    if config.evaluate.by_tests:
-        raise InputError(
-            "evaluate.by_tests: real peers pick by their train samples, got true; set it to false, "
-            "or use the simulation"
-        )
+    for name, why in REFUSED.items():
+        if value := getattr(config.evaluate, name):
+            raise InputError(
+                f"evaluate.{name}: {why}, got {str(value).lower()}; leave it out, or use the "
+                "simulation"
+            )
     table = config.model_dump(exclude_none=True)
     table["algorithm"] = [_algorithm(config, algorithm)]
     table["experiment"]["seeds"] = [config.experiment.seeds[0] if seed is None else seed]

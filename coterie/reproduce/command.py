@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.display import Display, say
+from coterie.metrics.settlement import counted
 from coterie.part import Stopped
 from coterie.report import files
 from coterie.report.tables import Table
@@ -129,10 +130,6 @@ def _amount(experiment: Experiment, task: Task) -> str:
     config = task.config
     labels, scenarios = len(config.algorithm), len(config.data.scenarios())
     seeds, rounds = len(config.experiment.seeds), config.experiment.rounds
-    counts = f"{_counted(scenarios, 'scenario')} x {_counted(seeds, 'seed')}"
+    counts = f"{counted(scenarios, 'scenario')} x {counted(seeds, 'seed')}"
     times = f"{counts} = {task.part.rows()} rows, {rounds} rounds"
     return f"{labels} x {times}" if labels > 1 else times
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"

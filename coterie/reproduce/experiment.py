@@ -18,6 +18,7 @@ from coterie import config as configuration
 from coterie.changes import INSTEAD
 from coterie.config import Config, explain
 from coterie.errors import InputError, at, unknown
+from coterie.metrics.settlement import counted
 from coterie.report.records import is_recorded
 from coterie.report.summarize import BY_CLUSTER, is_key, known_keys
 from coterie.tables import Section
@@ -149,7 +150,7 @@ class Scale:
     def words(self) -> str:
         """What a reader of the results must know; empty for a whole experiment."""
         rounds = "" if self.fraction == 1 else f"{self.fraction:.3g} of the rounds"
-        seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}" if self.seeds else ""
+        seeds = counted(self.seeds, "seed") if self.seeds else ""
         given = ", ".join(filter(None, (rounds, seeds)))
         return f"Scaled down ({given}): these are not the experiment's numbers." if given else ""
 
