@@ -102,7 +102,7 @@ def main() -> None:
     for name in given.models:
         rows = given.rows if name.startswith("celeba") else max(given.rows // 2, 1)
         for few in [0] if name.endswith("base") else given.few:
-            branches.FEW = few
+            branches.FEW[device.type] = few
             nodes = make_nodes(name, device, rows, given.steps)
             found = {"model": name, "rows": rows, "few": few}
             found["ms_per_step"] = round(step_time(nodes, given.steps), 3)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,8 +61,20 @@ def make_engine(
     row = _row_bytes(task, sample_shape, settings)
     chunk = max(1, CHUNK_BYTES[settings.device.type] // row)
     at_once = chunk * settings.batch
-    stacked = StackedEngine(*common, chunk, at_once, row, tuple(sample_shape))
+    sizes = (chunk, at_once, row, tuple(sample_shape))
+    stacked = StackedEngine(*common, *sizes, _convolutions(settings))
     return _fused(stacked, sample_shape, settings) if path == "fused" else stacked
+
+
+def _convolutions(settings: TrainingSettings) -> Callable[[], AbstractContextManager[Any]]:
+    """How the generic path computes them: on a GPU with the kernels of the fused path."""
+    if settings.device.type != "cuda" or settings.dtype != torch.float32:
+        return nullcontext
+    try:
+        from coterie.training.convolve import OwnConvolutions
+    except ImportError:
+        return nullcontext
+    return partial(OwnConvolutions, settings.precision)
 
 
 def _fused(

@@ -11,12 +11,11 @@ from coterie.core.params import Layout
 from coterie.core.samples import Pool
 from coterie.training.chain import Dense, Link
 from coterie.training.goals import Goal
-from coterie.training.kernels import convolution, samples, update
+from coterie.training.kernels import PRECISIONS, convolution, samples, update
 from coterie.training.links import LAYERS, Gradient, Layer
 from coterie.training.optimizers import SGD, Adam, Optimizer
 from coterie.training.task import Named
 
-PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 # SGD where the weight gradient is made, instead of in a pass of its own: less memory traffic
 STEP_INSIDE = True
 

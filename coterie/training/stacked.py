@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ class StackedEngine(Engine):
     samples_at_once: int  # rows x samples that are scored together
     row_bytes: int  # memory of one row while it trains
     sample_shape: tuple[int, ...]
+    convolutions: Callable[[], AbstractContextManager[Any]] = nullcontext  # how they are computed
     captured: dict[Any, _Steps] = field(default_factory=dict)
     sizes: Sizes = field(default_factory=Sizes)
 
@@ -149,7 +151,7 @@ class StackedEngine(Engine):
         total = params.new_zeros(len(params))
         for some in torch.arange(ids.shape[1], device=self.device).split(self._batch(len(params))):
             x, y = pool.read(ids[:, some], self.dtype), pool.targets[ids[:, some]]
-            with torch.no_grad():
+            with torch.no_grad(), self.convolutions():
                 losses = vmap(self._judge)(named, x, y)[0]
             total += torch.where(real[:, some], losses, 0).sum(1)
         return total / real.sum(1)
@@ -161,7 +163,9 @@ class StackedEngine(Engine):
         def loss(trained: Named, named: Named, x: Tensor, y: Tensor) -> Tensor:
             return self._judge({**named, **trained}, x, y)[0].mean()
 
-        found = vmap(grad(loss))(trained, named, pool.read(ids, self.dtype), pool.targets[ids])
+        x, y = pool.read(ids, self.dtype), pool.targets[ids]
+        with self.convolutions():
+            found = vmap(grad(loss))(trained, named, x, y)
         nothing = {name: torch.zeros_like(named[name]) for name in named if name not in trained}
         return self.layout.flatten({**nothing, **found})
 
@@ -173,7 +177,7 @@ class StackedEngine(Engine):
         counts = torch.zeros(len(params), classes**2, dtype=torch.int64, device=self.device)
         for some in ids.split(self._batch(len(params))):
             x, y = pool.read(some, self.dtype), pool.targets[some]
-            with torch.no_grad():
+            with torch.no_grad(), self.convolutions():
                 losses, outputs = vmap(self._judge, in_dims=(0, None, None))(named, x, y)
             total += losses.sum(1)
             if classes:
@@ -259,7 +263,8 @@ class _Steps:
         self.number.add_(1)
         x = self.pool.read(self.ids, self.engine.dtype)
         y = self.pool.targets[self.ids]
-        gradients, buffers = self.gradient(self.trained, self.rest, x, y)
+        with self.engine.convolutions():
+            gradients, buffers = self.gradient(self.trained, self.rest, x, y)
         anchors = {} if self.anchor is None else self.engine.layout.unflatten(self.anchor)
         pulls = {} if self.correction is None else self.engine.layout.unflatten(self.correction)
         for name, leaf in self.trained.items():

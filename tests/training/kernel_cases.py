@@ -21,6 +21,7 @@ from coterie.training.kernels.samples import gather
 from coterie.training.objectives import Classification, Objective, Reconstruction, Regression
 from coterie.training.optimizers import SGD, Adam, Optimizer
 
+from .convolve_cases import CONVOLVE_CASES
 from .kernel_reference import CLASSES, error
 from .layer_cases import LAYER_CASES
 
@@ -315,6 +316,7 @@ CASES: dict[str, Callable[[], bool]] = {
     "tf32-runs": lambda: error(small(), (1, 8, 8), precision="tf32") < 2e-2,
     "engine-agrees-with-stacked": check_engine,
     **LAYER_CASES,
+    **CONVOLVE_CASES,
 }
 
 

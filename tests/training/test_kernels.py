@@ -45,6 +45,10 @@ NAMES = [
     "parts-that-cut-a-layer",
     "weight-gradients-in-parts",
     "linear-layers-of-images-and-tables",
+    "convolutions-of-any-module",
+    "convolutions-that-kernels-cannot-do",
+    "any-module-trains-and-is-scored",
+    "branches-of-domains",
 ]
 
 
