@@ -1,12 +1,13 @@
 """Where does a local step of FedCG's clients spend its time, and which way of branching is faster?
 
-    python benchmarks/fedcg_step.py [--device cuda] [--rows 30] [--steps 20] [--few 0 8]
+    python benchmarks/fedcg_step.py [--device cuda] [--rows 30] [--steps 20] [--few 0 8] [--cudnn]
 
 A step is forward, backward and SGD of every client on its own batch (CelebA's sizes: 64x64, batch
 5; FEMNIST's: 28x28, batch 10; half as many rows). `few`: with at most so many domains every branch
 convolves every sample, with more each sample's kernels are mixed first. What the classifiers and
 the branches cost is what is saved without them: `told` has no student and no teacher, `base` no
-branches either. Prints a line of JSON each; `captured` says whether a CUDA graph is replayed.
+branches either. Prints a line of JSON each; `captured` says whether a CUDA graph is replayed. With
+`--cudnn` a GPU computes convolutions as torch does, instead of with our kernels.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import statistics
 import time
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -24,6 +26,7 @@ from coterie.core import LocalWork, Nodes, Population
 from coterie.core.samples import Pool, Samples
 from coterie.models import Shape, branches, build_model
 from coterie.training import TrainingSettings, make_engine, objectives, optimizers
+from coterie.training.stacked import StackedEngine
 
 CELEBA, FEMNIST = {"name": "leaf-celeba", "port": True}, {"name": "leaf-femnist", "port": True}
 ALL = ["conv*", "norm*"]
@@ -47,7 +50,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_nodes(name: str, device: torch.device, rows: int, steps: int) -> Nodes:
+def make_nodes(name: str, device: torch.device, rows: int, steps: int, cudnn: bool) -> Nodes:
     """Clients with samples of noise."""
     spec, faces = MODELS[name], name.startswith("celeba")
     channels = (3 if faces else 1) + (spec.get("by") == "attributes")
@@ -61,6 +64,9 @@ def make_nodes(name: str, device: torch.device, rows: int, steps: int) -> Nodes:
         *(batch, device, torch.float32, "tf32" if device.type == "cuda" else "float32"),
     )
     engine = make_engine(build_model(spec, shape), shape.sample, settings, path="stacked")
+    if cudnn:
+        assert isinstance(engine, StackedEngine)
+        engine.convolutions = nullcontext
     start = torch.arange(rows, device=device) % 8 * owned
     every = torch.arange(len(images), device=device)
     samples = Samples(pool, every, start, torch.full_like(start, owned))
@@ -95,6 +101,7 @@ def main() -> None:
     options.add_argument("--rows", type=int, default=30)
     options.add_argument("--steps", type=int, default=20)
     options.add_argument("--few", type=int, nargs="+", default=[0, 8, 32])
+    options.add_argument("--cudnn", action="store_true")
     options.add_argument("--models", nargs="+", default=list(MODELS))
     given = options.parse_args()
     warnings.simplefilter("ignore")
@@ -103,8 +110,8 @@ def main() -> None:
         rows = given.rows if name.startswith("celeba") else max(given.rows // 2, 1)
         for few in [0] if name.endswith("base") else given.few:
             branches.FEW[device.type] = few
-            nodes = make_nodes(name, device, rows, given.steps)
-            found = {"model": name, "rows": rows, "few": few}
+            nodes = make_nodes(name, device, rows, given.steps, given.cudnn)
+            found = {"model": name, "rows": rows, "few": few, "cudnn": given.cudnn}
             found["ms_per_step"] = round(step_time(nodes, given.steps), 3)
             kept = getattr(nodes.population.engine, "captured", {})
             found["captured"] = any(steps.graph is not None for steps in kept.values())

@@ -6,7 +6,8 @@
 A step is forward, backward and SGD of every row on its own batch of 8; Adam for `autoencoder`
 (the second line is a step of MCFL's experiment) and `mlp`. Times are medians of whole calls of
 `train` (10 steps; drawing and reading the samples included) by CUDA events. The loop trains one
-module after the other with torch.optim; for many rows its time is that of 32 rows, scaled.
+module after the other with torch.optim; for many rows its time is that of 32 rows, scaled. The path
+`cudnn` is `stacked` with torch's own convolutions, a group for every row, instead of our kernels.
 Prints a table and JSON.
 """
 
@@ -17,6 +18,7 @@ import json
 import statistics
 import time
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -25,8 +27,10 @@ from coterie.core import LocalWork, Nodes, Population
 from coterie.core.samples import Pool, Samples
 from coterie.models import Shape, build_model
 from coterie.training import TrainingSettings, make_engine, network, objectives, optimizers
+from coterie.training.stacked import StackedEngine
 
 STEPS, OWNED, DEVICE = 10, 100, "cuda"
+PLAIN = {"cudnn": "stacked"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,10 @@ def make_nodes(model: str, rows: int, path: str, precision: str, batch: int) -> 
         precision,
     )
     build = build_model({"name": model}, shape)
-    engine = make_engine(build, shape.sample, settings, path=path)
+    engine = make_engine(build, shape.sample, settings, path=PLAIN.get(path, path))
+    if path in PLAIN:
+        assert isinstance(engine, StackedEngine)
+        engine.convolutions = nullcontext
     start = torch.arange(rows, device=device) % 40 * OWNED
     samples = Samples(pool, torch.arange(4096, device=device), start, torch.full_like(start, OWNED))
     population = Population(rows, (1,), engine, LocalWork(batch, STEPS, None, 0.01))
