@@ -175,11 +175,10 @@ MODELS = {
         "reconstruction",
         "adam",
     ),
-    "leaf-celeba": (build_model({"name": "leaf-celeba"}, SHAPE), "classification", "sgd"),
     "resnet8": (build_model({"name": "resnet8"}, SHAPE), "classification", "sgd"),
     "fedcg": (build_model(BRANCHED, SHAPE), "classification", "sgd"),
 }
-GENERIC = ("leaf-celeba", "resnet8", "fedcg")  # no sequences of known layers
+GENERIC = ("resnet8", "fedcg")  # no sequences of known layers
 
 
 def ten_steps(
