@@ -39,6 +39,7 @@ from coterie.training.objectives import Classification, Objective, Reconstructio
 from coterie.training.optimizers import SGD, Adam, Optimizer
 
 TARGET = GPUTarget("cuda", 90, 32)
+SIDE = 65535  # programs along the second and third axis of a grid
 MULTIPROCESSORS, REGISTERS, SHARED, WARPS, BLOCKS = 132, 65536, 227 << 10, 64, 32  # of an H200
 TILES = ("BM", "BN", "BC", "BK", "BP", "SHARE", "BLOCK", "num_stages")
 REPEAT = 20  # launches that are timed together
@@ -77,6 +78,7 @@ def compiling() -> Iterator[list[Launch]]:
     known: dict[Any, tuple[int, int, int, int]] = {}
 
     def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        assert max(grid[1:], default=0) <= SIDE, f"{_name(kernel)} cannot be launched: {grid}"
         given = dict(zip(kernel.arg_names, args, strict=False))
         given |= {name: options.pop(name) for name in kernel.arg_names if name in options}
         fixed = {p.name: given[p.name] for p in kernel.params if p.is_constexpr}

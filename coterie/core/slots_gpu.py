@@ -12,8 +12,9 @@ def _slot_sum(
     rows_ptr, heard_ptr, weight_ptr, out_ptr, size, by_row, degree,
     MOST: tl.constexpr, WEIGHTED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    blocks = tl.cdiv(size, BLOCK)  # of a row; a grid's second axis would end at 65,535
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    i = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     real = i < size
     total = tl.zeros((BLOCK,), dtype=out_ptr.dtype.element_ty)
     for slot in range(MOST):  # always in source order: the same bits every time
@@ -37,7 +38,7 @@ def sum_slots_on_gpu(rows: Tensor, heard: Tensor, table: Tensor | None) -> Tenso
         rows = rows.contiguous()
     size = rows[0].numel()
     block = min(1024, triton.next_power_of_2(size))
-    _slot_sum[(len(heard), triton.cdiv(size, block))](
+    _slot_sum[(len(heard) * triton.cdiv(size, block),)](
         rows,
         heard.contiguous(),
         rows if table is None else table.contiguous(),

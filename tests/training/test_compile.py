@@ -125,3 +125,12 @@ def test_sums_and_draws_compile_for_a_gpu(dtype: torch.dtype, script: ModuleType
         draw_on_gpu(heard[:, 0], 1, 2, heard[:, 1], 9)
     names = ["slots_gpu.slot_sum", "slots_gpu.slot_sum", "draws_gpu.philox_words"]
     assert [launch.name for launch in launches] == names
+
+
+def test_sums_of_rows_of_eighty_million_parameters_can_be_launched(script: ModuleType) -> None:
+    from coterie.core.slots_gpu import sum_slots_on_gpu
+
+    rows, heard = torch.empty(1, 80_000_000), torch.zeros(2, 1, dtype=torch.int64)
+    with script.compiling() as launches:
+        sum_slots_on_gpu(rows, heard, None)
+    assert launches[0].programs == 2 * 78_125
