@@ -90,7 +90,8 @@ class DAC(Algorithm):
         lead = self.temperature(t - 1) * scores.double()
         lead = lead.scatter(1, nodes.ids[:, None], -torch.inf)  # nobody asks itself
         if not self.redraw:
-            return replay(lead, uniform(nodes.draw("peers", 0, self.degree)))
+            most = self.degree * (self.degree + 1) // 2
+            return replay(lead, uniform(nodes.draw("peers", 0, most)), self.degree)
         return race(lead, uniform(nodes.draw("peers", t, nodes.n)), self.degree)
 
     def temperature(self, t: int) -> float:
@@ -121,14 +122,31 @@ def race(lead: Tensor, u: Tensor, degree: int) -> Tensor:
     return (lead - late).argsort(dim=1, descending=True, stable=True)[:, :degree]
 
 
-def replay(lead: Tensor, u: Tensor) -> Tensor:
-    """One peer for every u [m, degree], where it falls among the cumulated probabilities."""
-    chosen = []
-    for share in u.unbind(1):
+def replay(lead: Tensor, u: Tensor, degree: int) -> Tensor:
+    """The peers [m, degree] at which numbers u fall among the cumulated probabilities, as in NumPy.
+
+    As many numbers as are missing fall on the same probabilities; where several hit one peer, the
+    next numbers look for the rest among the others.
+    """
+    chosen = torch.full((len(lead), degree), -1, device=lead.device)
+    found = chosen.new_zeros(len(lead))  # [m] how many
+    spent = torch.zeros_like(found)  # [m] of the numbers
+    places = torch.arange(degree, device=lead.device)
+    for _ in range(degree):  # each time at least one is found
         reach = (lead - lead.amax(1, keepdim=True)).exp().cumsum(1)
-        chosen.append((reach < share[:, None] * reach[:, -1:]).sum(1, keepdim=True))
-        lead = lead.scatter(1, chosen[-1], -torch.inf)
-    return torch.cat(chosen, 1) if chosen else lead.new_zeros(len(lead), 0, dtype=torch.int64)
+        missing = degree - found
+        for turn in range(degree):
+            share = u.gather(1, (spent + turn).clamp(max=u.shape[1] - 1)[:, None])
+            hit = (reach <= share * reach[:, -1:]).sum(1)
+            fresh = (turn < missing) & (chosen != hit[:, None]).all(1)
+            here = fresh[:, None] & (places == found[:, None])
+            chosen = torch.where(here, hit[:, None], chosen)
+            found = found + fresh.long()
+        spent = spent + missing
+        taken = torch.nn.functional.one_hot(chosen.clamp(min=0), lead.shape[1]).bool()
+        taken = (taken & (chosen >= 0)[:, :, None]).any(1)
+        lead = lead.masked_fill(taken, -torch.inf)
+    return chosen
 
 
 def similarity(losses: Tensor) -> Tensor:

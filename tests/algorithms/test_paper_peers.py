@@ -126,7 +126,8 @@ def clocks(i, t):
 
 def replayed_by(algorithm):
     def replayed(i):
-        return uniform(node(i).draw("peers", 0, algorithm.degree))[0].tolist()
+        most = algorithm.degree * (algorithm.degree + 1) // 2
+        return uniform(node(i).draw("peers", 0, most))[0].tolist()
 
     return None if algorithm.redraw else replayed
 
@@ -176,13 +177,16 @@ def test_the_temperature_grows_as_the_thesis_lists_it():
     assert DAC(growing=False).temperature(3) == 30.0
 
 
-def test_replayed_numbers_fall_on_probabilities_of_those_left():
-    lead = torch.tensor([[0.0, 1.0, 2.0, -torch.inf]]).double().expand(1000, 4)
-    u = (torch.arange(1000).double() + 0.5) / 1000
-    chosen = replay(lead, torch.stack([u, torch.full_like(u, 0.5)], 1))
-    wanted = torch.softmax(lead[0], 0) * 1000
-    assert_close(chosen[:, 0].bincount(minlength=4).double(), wanted, rtol=0, atol=1)
-    assert (chosen[chosen[:, 0] == 2, 1] == 1).all() and (chosen[chosen[:, 0] < 2, 1] == 2).all()
+@pytest.mark.parametrize("degree", [1, 2, 4])
+@pytest.mark.parametrize("spread", [0.1, 3.0, 10.0])
+def test_replayed_numbers_give_the_peers_that_numpy_draws(degree, spread):
+    random = torch.Generator().manual_seed(5)
+    lead = spread * torch.randn(300, 7, dtype=torch.float64, generator=random)
+    u = torch.rand(300, degree * (degree + 1) // 2, dtype=torch.float64, generator=random)
+    chosen = replay(lead, u, degree).tolist()
+    for mine, probabilities, numbers in zip(chosen, torch.softmax(lead, 1), u, strict=True):
+        drawn = dac.Told(numbers.tolist()).choice(7, degree, False, probabilities.numpy())
+        assert mine == drawn.tolist()
 
 
 def test_a_replayed_draw_moves_with_the_scores_and_in_the_end_keeps_the_known():

@@ -3,7 +3,7 @@
 `loss(i, params, t)` is the loss of any model on node i's train samples, `clocks(i, t)` a standard
 exponential number for every peer: peer j with probability p_j arrives after clocks[j] / p_j.
 Where `replayed(i)` is given, node i uses these same uniform numbers in every round, as the FACADE
-thesis's code does by seeding its generator anew: each is laid on the cumulated probabilities.
+thesis's code does by seeding its generator anew, and NumPy draws with them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 from tests.algorithms.reference.random_peers import weighted_mean
 
@@ -64,18 +66,27 @@ def sample(box, probabilities, clocks, i):
     """Peers without replacement by their probabilities: the first whose clocks ring."""
     others = [j for j in range(len(probabilities)) if j != i]
     if box.replayed:
-        return [take(others, probabilities, u) for u in box.replayed(i)]
+        numbers = Told(box.replayed(i))
+        return numbers.choice(
+            others, box.degree, False, [probabilities[j] for j in others]
+        ).tolist()
     return sorted(others, key=lambda j: clocks[j] / probabilities[j])[: box.degree]
 
 
-def take(others, probabilities, u):
-    """Remove the peer at which the cumulated probabilities of all that are left reach u."""
-    total, reached = sum(probabilities[j] for j in others), 0.0
-    for j in list(others):
-        reached += probabilities[j]
-        if reached >= u * total:
-            others.remove(j)
-            return j
+class Told(np.random.RandomState):
+    """NumPy's generator, with numbers that are given to it."""
+
+    def __new__(cls, numbers):
+        return super().__new__(cls)
+
+    def __init__(self, numbers):
+        super().__init__()
+        self.numbers = list(numbers)
+
+    def rand(self, *size):
+        """The next numbers."""
+        taken, self.numbers = self.numbers[: size[0]], self.numbers[size[0] :]
+        return np.array(taken)
 
 
 def propagate(i, sampled, scores, before, asked):
