@@ -209,10 +209,8 @@ def imported(path: str, kind: str) -> Callable[..., Any]:
             _module_of_file(module) if module.endswith(".py") else importlib.import_module(module)
         )
     except Exception as error:
-        place = "run the script that defines it" if module == "__main__" else "is it on PYTHONPATH?"
         raise InputError(
-            f"cannot import {kind} {path!r}: {_told(error)}; give 'folder/file.py:function', or "
-            f"'package.module:function', importable from here ({place})"
+            f"cannot import {kind} {path!r}: {_told(error)}{_found_nowhere(module, error)}"
         ) from error
     if not home.__name__.startswith("coterie."):
         own_modules.add(home.__name__)
@@ -225,6 +223,21 @@ def imported(path: str, kind: str) -> Callable[..., Any]:
         )
     function: Callable[..., Any] = found
     return function
+
+
+def _found_nowhere(module: str, error: Exception) -> str:
+    """What to do where there is no such module; empty: there is, and it failed by itself."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing and f"{module}.".startswith(f"{missing}."):
+        where = "run the script that defines it" if module == "__main__" else "is it on PYTHONPATH?"
+    elif isinstance(error, FileNotFoundError) and error.filename == module:
+        where = "relative to this folder"
+    else:
+        return ""
+    return (
+        "; give 'folder/file.py:function', or 'package.module:function', importable from here "
+        f"({where})"
+    )
 
 
 def _inside(home: ModuleType, attribute: str, module: str) -> Any:

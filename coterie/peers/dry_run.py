@@ -10,6 +10,7 @@ import torch
 from coterie.core.algorithm import Program
 from coterie.core.messages import Fetch, Heard, Inbox, Listen, Message, deliver, outgoing
 from coterie.core.nodes import Nodes
+from coterie.core.turns import Returned, turn
 from coterie.links import wire
 from coterie.peers.choose import SERVER
 from coterie.peers.member import Member
@@ -65,14 +66,11 @@ def preview(member: Member) -> Preview:
 
 def _play(program: Program, member: Member, t: int) -> Iterator[Leaving]:
     nodes, step = member.nodes, 0
-    try:
-        message = next(program)
-        while True:
-            yield from _leaving(message, nodes, t, step)
-            message = program.send(_echo(message, nodes))
-            step += 1
-    except StopIteration:
-        return
+    said = turn(program, None, len(nodes))
+    while not isinstance(said, Returned):
+        yield from _leaving(said, nodes, t, step)
+        said = turn(program, _echo(said, nodes), len(nodes))
+        step += 1
 
 
 def _leaving(message: Message, nodes: Nodes, t: int, step: int) -> Iterator[Leaving]:

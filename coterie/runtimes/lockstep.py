@@ -23,6 +23,7 @@ from coterie.core.messages import (
     outgoing,
     wanted,
 )
+from coterie.core.turns import Returned, turn
 from coterie.errors import InputError
 from coterie.links import wire
 from coterie.links.letter_sizes import secure_sum_bytes
@@ -234,7 +235,15 @@ def play(t: int, keys: list[Tensor], programs: list[Program], exchange: Exchange
     """Run one program a block to the end; returns what each returns."""
     _check_generators(programs)
     results: list[Any] = [None] * len(programs)
-    messages = [_advance(program, None, results, b) for b, program in enumerate(programs)]
+
+    def advance(block: int, inbox: Inbox | None) -> Message | None:
+        said = turn(programs[block], inbox, len(keys[block]))
+        if not isinstance(said, Returned):
+            return said
+        results[block] = said.state
+        return None
+
+    messages = [advance(block, None) for block in range(len(programs))]
     step = 0
     while any(message is not None for message in messages):
         if any(message is None for message in messages):
@@ -243,7 +252,7 @@ def play(t: int, keys: list[Tensor], programs: list[Program], exchange: Exchange
         if len({message.sealed for message in asked}) > 1:
             raise RuntimeError(f"round {t}: some blocks sealed superstep {step} and some did not")
         inboxes = exchange.superstep(t, step, keys, asked)
-        messages = [_advance(p, inboxes[b], results, b) for b, p in enumerate(programs)]
+        messages = [advance(block, inbox) for block, inbox in enumerate(inboxes)]
         step += 1
     return results
 
@@ -271,13 +280,3 @@ def _uneven(t: int, step: int, keys: list[Tensor], messages: list[Message | None
         f"round {t}: some blocks yielded a message in superstep {step} and some did not; "
         "every block must yield the same number of times"
     )
-
-
-def _advance(
-    program: Program, inbox: Inbox | None, results: list[Any], block: int
-) -> Message | None:
-    try:
-        return next(program) if inbox is None else program.send(inbox)
-    except StopIteration as stop:
-        results[block] = stop.value
-        return None

@@ -6,7 +6,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -23,6 +22,7 @@ from coterie.core.messages import (
     wanted,
 )
 from coterie.core.nodes import Nodes
+from coterie.core.turns import Returned, turn
 from coterie.errors import InputError
 from coterie.links import wire
 from coterie.links.wire import Schema, WireError
@@ -46,21 +46,13 @@ class Said:
     frame: bytes | None
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a program returned."""
-
-    value: Any
-
-
 def advance(
     program: Program, inbox: Inbox | None, nodes: Nodes, run: bytes, place: Place
-) -> Said | Result:
-    """The next message of a program, packed, or what it returns."""
-    try:
-        message = next(program) if inbox is None else program.send(inbox)
-    except StopIteration as stop:
-        return Result(stop.value)
+) -> Said | Returned:
+    """The next message of a program, packed, or what it returned."""
+    message = turn(program, inbox, len(nodes))
+    if isinstance(message, Returned):
+        return message
     return Said(message, None if message.sealed else pack(message, nodes, run, place))
 
 

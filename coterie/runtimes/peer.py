@@ -20,13 +20,14 @@ from coterie.core.algorithm import Algorithm, Program
 from coterie.core.engine import Scores
 from coterie.core.messages import Inbox, Message
 from coterie.core.nodes import Nodes
+from coterie.core.turns import Returned
 from coterie.links import wire
 from coterie.links.ending import end
 from coterie.links.link import Link
 from coterie.runtimes.conversation import DATA, Bounds, Conversation
 from coterie.runtimes.logs import tell
 from coterie.runtimes.pace import Pace
-from coterie.runtimes.packing import SHARING, Result, advance, unpack
+from coterie.runtimes.packing import SHARING, advance, unpack
 from coterie.runtimes.plan import Outcome, Picked, Plan, Report, Status, Watch, Whereabouts
 from coterie.runtimes.post import Post
 from coterie.runtimes.roles import role_of
@@ -238,8 +239,8 @@ class Peer:
         for step in itertools.count(first):
             place, run = (t, step), self.plan.run
             said = await self.waiting.work(partial(advance, program, inbox, self.nodes, run, place))
-            if isinstance(said, Result):
-                return said.value
+            if isinstance(said, Returned):
+                return said.state
             if step:
                 self.talk.enter(place)
             self.talk.say(said.message, said.frame)

@@ -228,11 +228,13 @@ def test_blocks_that_yield_a_different_number_of_times_are_stopped(blocks: int) 
 
 
 def test_a_program_that_sends_nothing_still_returns_its_state() -> None:
+    state = State(torch.zeros(1, 2))
+
     def program() -> Program:
-        return "done"
+        return state
         yield
 
-    assert play(0, [torch.arange(1)], [program()], DirectExchange(1)) == ["done"]
+    assert play(0, [torch.arange(1)], [program()], DirectExchange(1)) == [state]
     assert play(0, [], [], DirectExchange(1)) == []
 
 
