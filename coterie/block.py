@@ -134,8 +134,14 @@ def _settings(setup: Setup, train: Train) -> TrainingSettings:
             f"train.objective: 'regression' predicts numbers, and data set {setup.dataset.name!r} "
             "has classes; use 'classification' or 'reconstruction'"
         )
+    made = objectives.build(objective)
+    if setup.config.evaluate.target and not made.classifies:
+        raise InputError(
+            f"evaluate.target is an accuracy, got {setup.config.evaluate.target:g}, and "
+            f"{objective!r} has a mean squared error; leave it out"
+        )
     return TrainingSettings(
-        objective=objectives.build(objective),
+        objective=made,
         optimizer=optimizers.build(train.optimizer),
         classes=setup.dataset.classes,
         batch=train.batch,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,8 +85,11 @@ def _lines(path: Path) -> Iterator[Record]:
 class Collection:
     """The stories of some peers of one run, put side by side."""
 
-    def __init__(self, config: Config, stories: Sequence[Story]) -> None:
+    def __init__(
+        self, config: Config, stories: Sequence[Story], expected: Iterable[int] = ()
+    ) -> None:
         self.config = config
+        self.expected = {*expected, *(story.node for story in stories)} - {SERVER}
         self.stories = sorted((s for s in stories if s.node != SERVER), key=lambda s: s.node)
         self.servers = [s for s in stories if s.node == SERVER]
         first = (self.stories or self.servers)[0].member
@@ -154,7 +157,7 @@ class Collection:
                 "notes": latest(self._notes(), self.where),
                 "everywhere": None,
                 "by_tests": None,
-                "missing": [s.node for s in self.stories if s not in there],
+                "missing": sorted(self.expected - {story.node for story in there}),
             }
         ]
 
@@ -242,9 +245,14 @@ def _server_bytes(servers: Sequence[Story]) -> float | None:
     return ends[0] if ends else None
 
 
-def write_summary(folder: Path, config: Config, stories: Sequence[Story]) -> Record:
-    """Write records and summary of a run folder; returns the summary."""
-    made = Collection(config, stories) if stories else None
+def write_summary(
+    folder: Path, config: Config, stories: Sequence[Story], expected: Iterable[int]
+) -> Record:
+    """Write records and summary of a run folder that should hold these peers; returns the summary.
+
+    The summary names those who are missing at the end.
+    """
+    made = Collection(config, stories, expected) if stories else None
     lines = [json.dumps(r, allow_nan=False) for r in made.records()] if made else []
     if made and (family := made.family()):
         write_family(folder, family)

@@ -241,7 +241,8 @@ class Launch:
         stories = {peer: story for peer, story in found.items() if story is not None}
         for story in stories.values():
             self._copy_model(story)
-        return write_summary(self.out, self.config, list(stories.values()))
+        nodes = range(nodes_of(self.config))
+        return write_summary(self.out, self.config, list(stories.values()), nodes)
 
     def _copy_model(self, story: Story) -> None:
         """A peer's personal model, where a simulation would have put it."""

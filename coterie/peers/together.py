@@ -10,6 +10,7 @@ from pathlib import Path
 
 from coterie import config as configuration
 from coterie.errors import InputError
+from coterie.peers.choose import nodes_of
 from coterie.peers.collect import read_story, write_summary
 from coterie.peers.home import OWNER
 from coterie.run import new_folder
@@ -62,5 +63,5 @@ def _collect(folders: Sequence[Path], out: Path | None) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     for name in COPIED:
         shutil.copyfile(folders[0] / name, target / name)
-    write_summary(target, config, stories)
+    write_summary(target, config, stories, range(nodes_of(config)))
     return target

@@ -49,6 +49,7 @@ td small { color: var(--soft); font-weight: 400; }
 .many th, .many td { padding: .4rem .45rem; }
 .many th, .many th button { white-space: normal; }
 .many td small { display: block; line-height: 1.2; }
+td.text { white-space: normal; min-width: 15rem; text-align: left; }
 td.best { background: var(--best); font-weight: 600; }
 .dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .45em; }
 .legend {

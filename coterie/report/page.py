@@ -15,6 +15,7 @@ from coterie.report import domains, family, figures, picks, tables
 from coterie.report.assets import SCRIPT, STYLE
 from coterie.report.figures import Panel
 from coterie.report.findings import findings
+from coterie.report.lacking import lacking
 from coterie.report.records import Run, Study, combine, read_run
 from coterie.report.tables import Cell, Table
 
@@ -22,6 +23,7 @@ from coterie.report.tables import Cell, Table
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 )
+LONG = 30  # letters beyond which a cell is a text that may have several lines
 WIDE = 9  # columns beyond which a table puts spreads below their means, so that it fits a screen
 NOTES = {
     "curves": "Mean over seeds; the band is one standard deviation either side.",
@@ -135,7 +137,7 @@ def _target(folders: Sequence[Path], out: Path | None) -> Path:
 
 
 def _sections(study: Study, runs: Sequence[Run], drawn: list[Panel]) -> Iterable[str]:
-    yield _head(study)
+    yield _head(study, [text for run in runs for text in lacking(run)])
     yield _results(study)
     yield _nodes(study)
     yield from figure_sections(study, drawn)
@@ -164,14 +166,14 @@ def figure_sections(study: Study, drawn: list[Panel]) -> Iterable[str]:
     yield from _domains(study, drawn)
 
 
-def _head(study: Study) -> str:
-    told = "".join(f"<p>{escape(text)}</p>" for text in findings(study))
+def _head(study: Study, lacks: Sequence[str]) -> str:
+    said = findings(study) or ["No results yet."]
+    told = "".join(f"<p>{escape(text)}</p>" for text in [*lacks, *said])
     seeds = len({result["seed"] for result in study.results})
     count = len({(r["label"], r["scenario"], r["seed"]) for r in study.results})
     about = f"{count} result{_s(count)}, {seeds} seed{_s(seeds)}"
     return (
-        f'<h1>{escape(study.name)}</h1><p class="soft">{about}</p>'
-        f'<div class="finding">{told or "<p>No results yet.</p>"}</div>'
+        f'<h1>{escape(study.name)}</h1><p class="soft">{about}</p><div class="finding">{told}</div>'
     )
 
 
@@ -340,7 +342,8 @@ def _cells(row: Sequence[Cell], colors: Mapping[str, str]) -> Iterable[str]:
     dot = _dot(color) if color else ""
     for index, cell in enumerate(row):
         value = "" if cell.value is None else escape(str(cell.value))
-        style = ' class="best"' if cell.best else ""
+        kind = "best" if cell.best else "text" if len(cell.text) > LONG else ""
+        style = f' class="{kind}"' if kind else ""
         text = escape(cell.text)
         if "±" in text and isinstance(cell.value, float):
             mean, _, std = text.partition(" ")

@@ -134,6 +134,7 @@ class Result(Metrics):
     notes: dict[str, float | None] = {}  # of the server, after the last round
     everywhere: Metrics | None = None
     by_tests: Metrics | None = None
+    missing: list[int] = []  # peers that were not there at the end, or not collected
 
 
 class Summary(BaseModel):

@@ -209,6 +209,10 @@ BAD_TABLES = {  # what is wrong -> the tables, and what the message has to say
         tiny(train__objective="regression"),
         ["regression", "digits", "class"],
     ),
+    "a target of a regression": (
+        tiny(train__objective="reconstruction", evaluate__target=90.0, model__name="autoencoder"),
+        ["evaluate.target", "got 90", "'reconstruction' has a mean squared error"],
+    ),
     "user data that cannot be imported": (
         tiny(data__source="torn:load"),
         ["torn:load", "SyntaxError", "torn.py"],

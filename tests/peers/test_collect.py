@@ -143,7 +143,7 @@ def test_a_last_line_that_was_cut_short_is_left_out(tmp_path):
 
 def test_nobody_who_began_is_an_empty_summary(tmp_path):
     assert read_story(tmp_path) is None
-    assert write_summary(tmp_path, CONFIG, [])["results"] == []
+    assert write_summary(tmp_path, CONFIG, [], [])["results"] == []
     assert (tmp_path / "records.jsonl").read_text() == ""
 
 
@@ -205,6 +205,13 @@ def test_folders_of_peers_of_one_run_become_one_run_folder(tmp_path):
     (result,) = json.loads((out / "summary.json").read_text())["results"]
     assert (result["label"], result["nodes"], set(result["accuracy"])) == ("facade", 3, {"a", "b"})
     assert together(folders, out) == out, "once more, as the run goes on"
+
+
+def test_peers_whose_folders_were_not_given_are_missing(tmp_path):
+    folders = [peer_folder(tmp_path / str(node), node) for node in (0, 2)]
+    out = together(folders, tmp_path / "some")
+    (result,) = json.loads((out / "summary.json").read_text())["results"]
+    assert result["nodes"] == 2 and result["missing"] == [1]
 
 
 def test_folders_of_other_runs_are_left_as_they_are(tmp_path):
