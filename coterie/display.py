@@ -123,6 +123,8 @@ def print_results(summary: dict[str, Any]) -> None:
     seeds = len({result["seed"] for result in summary["results"]})
     text = f"mean ± population standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     console.print(text, style="dim", highlight=False)
+    if again := sum(1 for result in summary["results"] if result.get("restarts")):
+        say(f"settled: {again} of these runs started again with another seed", style="dim")
     if any(marks.values()):
         console.print("* (knows the clusters): for reference only", style="dim", highlight=False)
     if dropped:

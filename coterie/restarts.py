@@ -32,10 +32,7 @@ def screened(config: Config, part: Part, out: Path, watch: Watch) -> Part:
     """
     if not config.evaluate.restart:
         return part
-    path = out / "checkpoints" / f"{part.name}.restarts.json"
-    if not path.exists():
-        write_atomically(path, json.dumps(_trials(config, part, watch), indent=1).encode())
-    return reseeded(part, read_json(path))
+    return reseeded(part, _trials(config, part, out / "checkpoints" / f"{part.name}.trials", watch))
 
 
 def reseeded(part: Part, abandoned: Abandoned) -> Part:
@@ -71,27 +68,36 @@ def only(part: Part, replicas: Sequence[int]) -> Part:
     )
 
 
-def _trials(config: Config, part: Part, watch: Watch) -> Abandoned:
-    """Play the first rounds until all replicas settle, or have started again often enough."""
-    abandoned: Abandoned = [[] for _ in part.replicas]
-    left = list(range(len(part.replicas)))
-    for number in range(config.evaluate.restarts):
+def _trials(config: Config, part: Part, path: Path, watch: Watch) -> Abandoned:
+    """Play the first rounds until all replicas settle, or have started again often enough.
+
+    What is done is kept in a file after every trial, so that an interrupted run goes on there.
+    """
+    known = read_json(path) if path.exists() else {}
+    abandoned: Abandoned = known.get("lost", [[] for _ in part.replicas])
+    for number in range(known.get("played", 0), config.evaluate.restarts):
+        left = [replica for replica, starts in enumerate(abandoned) if len(starts) == number]
+        if not left:
+            break
         trial = reseeded(only(part, left), [abandoned[r] for r in left])
         lost = _lost(config, replace(trial, name=f"{part.name}, trial {number + 1}"), watch)
         for place, start in lost.items():
             abandoned[left[place]].append(start)
-        if not lost:
-            break
-        watch.plan(
-            f"{part.name}: {len(lost)} of {len(left)} had not settled after round "
-            f"{config.evaluate.restart} and start again with another seed"
-        )
-        left = [left[place] for place in lost]
+        found = {"played": number + 1, "lost": abandoned}
+        write_atomically(path, json.dumps(found, indent=1).encode())
+        if lost:
+            watch.plan(
+                f"{part.name}: {len(lost)} of {len(left)} had not settled after round "
+                f"{config.evaluate.restart} and start again with another seed"
+            )
     return abandoned
 
 
 def _lost(config: Config, trial: Part, watch: Watch) -> dict[int, Metrics]:
     """The replicas of a trial that did not settle: seed, round, reason and what a node has sent."""
+    options = options_of(trial.algorithm)
+    if not any(settlement.can_settle(options, names) for names in trial.clusters):
+        return {}
     simulation, rounds = make_simulation(config, trial), config.evaluate.restart
     simulation.start()
     watch.part(trial.name, 0, rounds)
@@ -108,10 +114,9 @@ def _lost(config: Config, trial: Part, watch: Watch) -> dict[int, Metrics]:
     sent = simulation.exchange.sent.double().view(len(trial.replicas), -1).mean(1).tolist()
     lost = {}
     for place, names in enumerate(trial.clusters):
-        options = options_of(trial.algorithm)
         judge, name = settlement.judge_of(options, names), settlement.named(options)
         why = settlement.problems(choices[place], names, judge, name)
-        if why:
+        if why and settlement.can_settle(options, names):
             seed = trial.nodes.population.seeds[place]
             start = {"seed": seed, "round": rounds, "why": why, "bytes_per_node": sent[place]}
             lost[place] = start

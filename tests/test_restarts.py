@@ -46,6 +46,14 @@ class Stubborn(Algorithm):
         return state.params
 
 
+@dataclass(frozen=True)
+class Sorted(Stubborn):
+    """Every node chooses a head of its own."""
+
+    def start(self, nodes):
+        return Chosen(nodes.initial_params(), nodes.ids)
+
+
 STUBBORN = {"name": f"{__name__}:Stubborn", "label": "stubborn"}
 
 
@@ -87,10 +95,19 @@ def test_an_unsettled_run_starts_again_with_another_seed(tmp_path):
 
 
 def test_a_settled_run_is_left_as_it_is(tmp_path):
-    again = run(config_of(clusters=(4,)), tmp_path / "run")
+    table = {"name": f"{__name__}:Sorted"}
+    again = run(config_of(clusters=(1, 1), algorithm=table), tmp_path / "run")
     assert [r["restarts"] for r in again] == [0, 0] and all(r["settled"] for r in again)
-    plain = run(config_of(clusters=(4,), restart=0), tmp_path / "plain")
+    plain = run(config_of(clusters=(1, 1), algorithm=table, restart=0), tmp_path / "plain")
     assert numbers(again) == numbers(plain)
+
+
+@pytest.mark.parametrize("changes", [{"clusters": (4,)}, {"algorithm": {**STUBBORN, "heads": 1}}])
+def test_where_there_is_nothing_to_sort_nothing_settles_and_nothing_starts_again(tmp_path, changes):
+    results = run(config_of(**changes), tmp_path / "run")
+    assert [(r["settled"], r["settlement"], r["restarts"]) for r in results] == [
+        (None, None, 0)
+    ] * 2
 
 
 def test_only_those_that_are_lost_start_again(tmp_path, monkeypatch):
@@ -147,6 +164,19 @@ def test_a_stop_during_a_trial_leaves_a_run_that_can_go_on(tmp_path):
     with pytest.raises(Stopped):
         run(config_of(), tmp_path / "run", watch=Watch(stop=lambda: True))
     on = run(config_of(), tmp_path / "run", resume=True)
+    assert numbers(on) == numbers(run(config_of(), tmp_path / "straight"))
+
+
+def test_a_run_that_was_stopped_in_its_second_trial_goes_on_there(tmp_path):
+    parts: list[str] = []
+    asked = iter([False, False, True])  # after each of two rounds of the first trial, then one more
+    watch = Watch(part=lambda name, done, rounds: parts.append(name), stop=lambda: next(asked))
+    with pytest.raises(Stopped):
+        run(config_of(), tmp_path / "run", watch=watch)
+    assert parts == ["stubborn, trial 1", "stubborn, trial 2"]
+    parts.clear()
+    on = run(config_of(), tmp_path / "run", True, Watch(part=lambda name, *_: parts.append(name)))
+    assert parts == ["stubborn, trial 2", "stubborn, trial 3", "stubborn"]
     assert numbers(on) == numbers(run(config_of(), tmp_path / "straight"))
 
 

@@ -44,6 +44,11 @@ def unshared(choice_row: ArrayLike, cluster: ArrayLike) -> bool:
     return bool((chosen.sum(axis=0) <= 1).all())
 
 
+def can_settle(heads: int, cluster: ArrayLike) -> bool:
+    """Whether there is anything to sort: several clusters, and more to choose from than one."""
+    return heads != 1 and len(np.unique(np.asarray(cluster))) > 1
+
+
 def judge_of(heads: int, cluster: ArrayLike) -> Judge:
     """What settled means for so many heads: with heads to spare a cluster may use several."""
     return unshared if heads > len(np.unique(np.asarray(cluster))) else settled
@@ -66,9 +71,10 @@ def verdict(
 ) -> dict[str, Any]:
     """Whether and when rows of choices settled, and how well the last matches the clusters.
 
-    `rounds` are those of the rows; no rows: the algorithm does not choose.
+    `rounds` are those of the rows; no rows: the algorithm does not choose. All is None where there
+    is nothing to sort.
     """
-    if not len(choices):
+    if not len(choices) or not can_settle(heads, cluster):
         return dict.fromkeys(KEYS)
     judge = judge_of(heads, cluster)
     first = first_settled_round(choices, cluster, judge)

@@ -15,13 +15,14 @@ from coterie.report import figures
 from coterie.report.figures import HEADS, Look, Panel
 from coterie.report.records import Study
 
-RANKS = ("most chosen head", "second", "third")
+RANKS = ("most chosen head", "second", "third", "fourth", "fifth")
 
 
 @dataclass(frozen=True)
 class History:
     """The choices of one seed: who chose what, from which round on."""
 
+    seed: int
     rounds: NDArray[np.int64]  # [r], ascending
     choices: NDArray[np.int64]  # [r, nodes]
     clusters: NDArray[np.str_]  # [nodes]
@@ -44,6 +45,7 @@ def histories(study: Study, label: str, scenario: str) -> list[History]:
 
 def _history(rows: pd.DataFrame) -> History:
     return History(
+        int(rows["seed"].iloc[0]),
         rows["round"].to_numpy().astype(np.int64),
         np.array(rows["choice"].tolist(), np.int64),
         np.array([str(name) for name in rows["clusters"].iloc[0]]),
@@ -82,7 +84,7 @@ def _shares(found: list[History], rounds: NDArray[np.int64], cluster: str) -> go
             go.Scatter(
                 x=rounds.tolist(),
                 y=[round(100 * float(share), 2) for share in row],
-                name=RANKS[rank] if rank < len(RANKS) else f"head {rank + 1}",
+                name=RANKS[rank] if rank < len(RANKS) else f"number {rank + 1}",
                 stackgroup="heads",
                 fillcolor=HEADS[rank % len(HEADS)],
                 line={"shape": "hv", "width": 0, "color": HEADS[rank % len(HEADS)]},

@@ -16,7 +16,7 @@ from coterie.report.figures import Panel
 from coterie.report.heads import History, drawn_rounds, histories
 from coterie.report.records import Study
 from coterie.report.summarize import Results
-from coterie.report.tables import NOTHING, Cell, Table, in_order, shown
+from coterie.report.tables import NOTHING, Cell, Table, in_order, shown, without_empty
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,24 @@ def rate_of(flags: NDArray[np.bool_] | list[bool]) -> Rate:
 
 
 def settlement_table(results: Results, order: list[str]) -> Table:
-    """One row for each (scenario, label) that chooses heads: how often and when it settled."""
+    """One row for each (scenario, label) that chooses heads: how often and when it settled.
+
+    A seed that started again has not settled, whatever became of it then.
+    """
     header = ["algorithm", "scenario", "rounds", "settled", "rate %", "95% interval"]
     rows = [
         _row(group)
         for _, group in in_order(results, order)
         if any(result["settled"] is not None for result in group)
     ]
-    return Table([*header, "median round", "first", "last"], rows)
+    return without_empty(Table([*header, "median round", "first", "last", "restarted"], rows))
 
 
 def _row(group: list[Mapping[str, Any]]) -> list[Cell]:
     known = [result for result in group if result["settled"] is not None]
-    rate = rate_of([result["settled"] for result in known])
-    when = [r["first_settled_round"] for r in known if r["first_settled_round"] is not None]
+    flags = [result["settled"] and not result.get("restarts") for result in known]
+    rate, again = rate_of(flags), sum(1 for result in known if result.get("restarts"))
+    when = [r["first_settled_round"] for r, flag in zip(known, flags, strict=True) if flag]
     times = [float(np.median(when)), min(when), max(when)] if when else [None] * 3
     return [
         Cell(shown(group[0]), group[0]["label"]),
@@ -65,6 +69,7 @@ def _row(group: list[Mapping[str, Any]]) -> list[Cell]:
         Cell(f"{100 * rate.share:.0f}", rate.share),
         Cell(f"{100 * rate.low:.0f} to {100 * rate.high:.0f}", rate.low),
         *(Cell(NOTHING) if t is None else Cell(f"{t:.0f}", t) for t in times),
+        Cell(str(again), again) if again else Cell(NOTHING),
     ]
 
 
@@ -75,21 +80,32 @@ def settlement_rates(study: Study) -> list[Panel]:
 
 def _rates(study: Study, scenario: str) -> Panel:
     figure = figures.canvas("rounds", "% of seeds settled")
+    judged = {r["label"] for r in study.results if r["settled"] is not None}
     for label, look in figures.looks(study).items():
-        found = histories(study, label, scenario)
+        found = histories(study, label, scenario) if label in judged else []
         if found:
             rounds = drawn_rounds(study, label, scenario)
-            figure.add_traces(list(figures.band(look, rounds, *_rate_curve(found, rounds))))
+            again = _restarted(study, label, scenario)
+            figure.add_traces(list(figures.band(look, rounds, *_rate_curve(found, again, rounds))))
     figure.update_yaxes(range=[-3, 103])
     return Panel(scenario, figure)
 
 
+def _restarted(study: Study, label: str, scenario: str) -> set[int]:
+    """The seeds that started again."""
+    results = [r for r in study.results if (r["label"], r["scenario"]) == (label, scenario)]
+    return {result["seed"] for result in results if result.get("restarts")}
+
+
 def _rate_curve(
-    found: list[History], rounds: NDArray[np.int64]
+    found: list[History], again: set[int], rounds: NDArray[np.int64]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """The rate in percent by round, and the ends of its interval."""
     # with more heads than clusters no head may be shared; with as many, that is the same as settled
-    flags = [[settlement.unshared(row, h.clusters) for row in h.at(rounds)] for h in found]
+    flags = [
+        [h.seed not in again and settlement.unshared(row, h.clusters) for row in h.at(rounds)]
+        for h in found
+    ]
     rates = [rate_of(column) for column in np.array(flags).T]
     values = np.array([[rate.share, rate.low, rate.high] for rate in rates]).T
     share, low, high = 100 * values

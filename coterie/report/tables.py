@@ -111,7 +111,7 @@ def nodes_table(results: Results, order: Sequence[str] = ()) -> Table:
     ]
     table = Table(["algorithm", "scenario", *(c.title for c in columns)], rows)
     comparable = len({result["rounds"] for result in results}) <= 1
-    return _without_empty(_mark_best(table, columns, _able(spreads)) if comparable else table)
+    return without_empty(_mark_best(table, columns, _able(spreads)) if comparable else table)
 
 
 def seeds_table(results: Results, order: Sequence[str] = (), clusters: Sequence[str] = ()) -> Table:
@@ -126,7 +126,7 @@ def seeds_table(results: Results, order: Sequence[str] = (), clusters: Sequence[
             measured = [_cell(column, found) for column in columns]
             rows.append([*names, _number(result["seed"], "d"), *measured, *_choices(result)])
     header = ["algorithm", "scenario", "seed", *(c.title for c in columns), *extra]
-    return _without_empty(Table(header, rows))
+    return without_empty(Table(header, rows))
 
 
 def pairs_table(results: Results, order: Sequence[str] = ()) -> Table:
@@ -291,7 +291,7 @@ def _number(value: float | None, form: str) -> Cell:
     return Cell(NOTHING) if value is None else Cell(f"{value:{form}}", value)
 
 
-def _without_empty(table: Table) -> Table:
+def without_empty(table: Table) -> Table:
     """The table without the columns in which no row has anything."""
     full = [any(row[i].text != NOTHING for row in table.rows) for i in range(len(table.header))]
     rows = [[cell for cell, keep in zip(row, full, strict=True) if keep] for row in table.rows]

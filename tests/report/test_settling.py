@@ -56,9 +56,20 @@ def test_the_table_tells_how_often_and_when(tmp_path: Path) -> None:
     }
 
 
+def test_a_seed_that_started_again_has_not_settled(tmp_path: Path) -> None:
+    study = study_of(tmp_path)
+    for result in study.results:
+        result["restarts"] = int(result["seed"] == 1)
+    table = settlement_table(study.results, study.order)
+    told = dict(zip(table.header, table.texts()[0], strict=True))
+    assert (told["settled"], told["restarted"]) == ("1/3", "1")
+    (panel,) = settlement_rates(study)
+    assert max(trace.y[-1] for trace in panel.figure.data if trace.name == "facade") < 40
+
+
 def test_choices_are_held_until_the_next_record() -> None:
     history = History(
-        np.array([2, 5]), np.array([[0, 0], [0, 1]]), np.array(["majority", "minority"])
+        1, np.array([2, 5]), np.array([[0, 0], [0, 1]]), np.array(["majority", "minority"])
     )
     assert history.at(np.array([1, 2, 4, 5, 9])).tolist() == [[0, 0]] * 3 + [[0, 1]] * 2
 
