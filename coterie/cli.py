@@ -159,8 +159,12 @@ def reproduce(
     from coterie.reproduce import library
 
     if not name:  # before anything that takes seconds to import
+        if only or seeds or fraction != 1 or minutes != math.inf:
+            raise InputError("name an experiment; coterie reproduce --list has them all")
+        needs = library.data_sets()
         for known, title in library.titles().items():
-            say(f"{known:<26} {title}")
+            say(f"{known:<26} {title} ({', '.join(needs[known])})")
+        say("in brackets at the end: the data; coterie data list says what is here", style="dim")
         return
     from coterie.reproduce import command
     from coterie.reproduce.experiment import Scale

@@ -97,7 +97,7 @@ def test_nothing_is_unpickled_or_evaluated(path):
         ("coterie.Config()", ["torch", "pandas", "sklearn"]),
         ("coterie.cli.app", ["torch", "pandas", "sklearn"]),
         (
-            "import coterie.reproduce.library as known; known.titles()",
+            "import coterie.reproduce.library as known; known.titles(), known.data_sets()",
             ["torch", "pandas", "sklearn"],
         ),
     ],

@@ -160,7 +160,7 @@ def figure_sections(study: Study, drawn: list[Panel]) -> Iterable[str]:
     yield panels("Whom nodes picked", NOTES["picked"], picked, drawn)
     left = picks.competitive_over_rounds(study)
     yield panels("Groups left to pick from", NOTES["competitive"], left, drawn)
-    yield _pairs(study)
+    yield pairs(study)
     yield _choices(study, drawn)
     yield _family(study, drawn)
     yield from _domains(study, drawn)
@@ -208,7 +208,7 @@ def seeds(study: Study) -> str:
     return f"<h2>Every seed</h2>{''.join(parts)}"
 
 
-def _pairs(study: Study) -> str:
+def pairs(study: Study) -> str:
     """How alike each two of more than two clusters are treated."""
     table = tables.pairs_table(study.results, study.order)
     if not table.rows:

@@ -106,6 +106,12 @@ def read_run(folder: Path) -> Run:
         raise InputError(
             f"no run folder at {str(folder)!r}; give the folder that coterie run wrote"
         )
+    inside = sorted(path.parent.name for path in folder.glob("*/config.toml"))
+    if inside and not (folder / "config.toml").exists():
+        raise InputError(
+            f"{str(folder)!r} is no run folder, but has some in it ({', '.join(inside)}); give "
+            "those (the report of coterie reproduce is written by that command, over them all)"
+        )
     return Run(
         folder=folder,
         config=_text(folder, "config.toml"),

@@ -111,6 +111,8 @@ def keys_of(made: Sequence[Row], clusters: Sequence[str] = ()) -> list[str]:
     names = [*(c for c in clusters if c in there), *(c for c in there if c not in clusters)]
     metric = results[0]["metric"] if results else "accuracy"
     fair = ["demographic_parity", "equalized_odds", "fair_accuracy"] if metric == "accuracy" else []
+    if fair and len(names) > 2:
+        fair = ["gap", *fair[:2], "equalized_odds_tpr", *fair[2:]]
     timed = any(result.get("rounds_to_target") for result in results)
     ends = ["rounds_to_target"] if timed else []
     if len(names) == 1:  # nobody to be unfair to
@@ -127,6 +129,7 @@ SHORT = {
     "demographic_parity": "DP",
     "equalized_odds": "EO",
     "equalized_odds_tpr": "EO (TPR)",
+    "gap": "gap",
     "fair_accuracy": "fair %",
     "fair_accuracy_of_means": "fair %",
     "bytes_per_node": "sent/node",
@@ -157,7 +160,7 @@ def digits(key: str) -> int:
     if key in ("models", "rounds_to_target"):
         return 1
     short = "accuracy" in key or key.startswith("note:")
-    return 2 if short or key in (*NODES, "cluster_mean", "settled", "drops") else 4
+    return 2 if short or key in (*NODES, "cluster_mean", "settled", "drops", "gap") else 4
 
 
 def table(made: Sequence[Row], keys: Sequence[str]) -> Table:

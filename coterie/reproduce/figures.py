@@ -71,8 +71,8 @@ def gaps(study: Study) -> list[Panel]:
 def _gap(curves: dict[str, pd.DataFrame]) -> go.Figure:
     figure = figures.canvas("rounds", "%")
     if len(curves) > 1:
-        first, *_, last = curves.values()
-        outline = pd.concat([first, last.iloc[::-1]])
+        means = pd.concat(curves.values()).groupby("x", as_index=False)["mean"]
+        outline = pd.concat([means.max(), means.min().iloc[::-1]])  # the best, back by the worst
         figure.add_trace(_filled(outline))
     for number, (name, curve) in enumerate(curves.items()):
         look = Look(name, figures.plain(name), HEADS[number % len(HEADS)], "solid")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sysconfig
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import coterie
 from coterie.errors import InputError, unknown
@@ -40,16 +41,39 @@ def titles() -> dict[str, str]:
     known = names()
     if not known:
         load("")  # says where they should be
-    return {name: _title(path) or load(name).file.title for name, path in known.items()}
+    tables = {name: _table(path) for name, path in known.items()}
+    return {name: table.get("title") or load(name).file.title for name, table in tables.items()}
 
 
-def _title(path: Path) -> str:
-    """The title in a file; empty where it has none, or cannot be read."""
+def data_sets() -> dict[str, list[str]]:
+    """The data sets that every experiment reads, those of the parts that it uses included."""
+    return {name: sorted(set(_data_sets(path))) for name, path in names().items()}
+
+
+def _data_sets(path: Path) -> Iterator[str]:
+    table = _table(path)
+    for place in (table, *table.get("part", ())):
+        yield from _named(place.get("data", {}).get("source", ()))
+    for use in table.get("uses", ()):
+        yield from _data_sets(path.with_name(f"{use.partition('/')[0]}.toml"))
+
+
+def _named(source: Any) -> Iterator[str]:
+    """The data sets in a source: a name, several, or a table that may be made `of` others."""
+    if isinstance(source, str):
+        yield source
+    elif isinstance(source, dict):
+        yield from _named(source.get("of", source.get("name", ())))
+    else:
+        yield from (name for one in source for name in _named(one))
+
+
+def _table(path: Path) -> dict[str, Any]:
+    """What a file says; nothing where it cannot be read."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8")).get("title")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return ""
-    return found if isinstance(found, str) else ""
+        return {}
 
 
 def load(name: str) -> Experiment:

@@ -130,6 +130,7 @@ def _sections(
         yield page.legend(found.study)
         for figure in found.experiment.file.figure:
             yield _figure(figure, figures[figure.name], drawn)
+        yield page.pairs(found.study)
         yield page.notes(found.study)
     else:
         yield from page.figure_sections(found.study, drawn)
@@ -151,8 +152,9 @@ def _settlement(found: Reproduction) -> str:
         return ""
     note = (
         "Settled: each cluster's nodes prefer one head, and distinct clusters distinct heads; with "
+        "heads to spare, no head is shared across clusters. A seed that started again has not "
+        "settled. Intervals are Wilson's."
     )
-    note += "heads to spare, no head is shared across clusters. Intervals are Wilson's."
     return (
         f'<h2>How often it settled</h2><p class="soft">{escape(note)}</p>'
         + page.table_html(table, _colors(found))
@@ -220,9 +222,11 @@ def _beside(found: Reproduction) -> str:
         f"{reason.text}"
         for reason in found.experiment.file.reason
     ]
-    title = "Ours beside the paper's" if found.experiment.file.paper else "Results"
+    paper = any(row.paper for row in found.rows)
+    title = "Ours beside the paper's" if paper else "Results"
+    note = f'<p class="soft">{escape(beside.NOTE)}</p>' if paper else ""
     return (
-        f'<h2>{title}</h2><p class="soft">{escape(beside.NOTE)}</p>'
+        f"<h2>{title}</h2>{note}"
         + page.table_html(table, _colors(found), sortable=False)
         + _list("Why they differ", reasons)
         + _list("What is not as in the paper", found.experiment.file.differs)

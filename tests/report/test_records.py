@@ -40,6 +40,13 @@ def test_a_run_without_records_has_empty_frames_with_columns(tmp_path: Path) -> 
     assert frames["overall"].empty and "fair_accuracy" in frames["overall"]
 
 
+def test_a_folder_of_run_folders_names_them(tmp_path: Path) -> None:
+    for name in ("el", "facade"):
+        write_run(tmp_path / name, Made())
+    with pytest.raises(InputError, match=r"no run folder, but has some in it \(el, facade\)"):
+        read_run(tmp_path)
+
+
 def test_a_missing_folder_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run folder at"):
         read_run(tmp_path / "nowhere")

@@ -171,6 +171,10 @@ def test_experiments_and_their_parts_are_listed(coterie, file):
     outcome = coterie("reproduce", "--list")
     assert outcome.code == 0 and "facade-table-4.2 Table 4.2: CIFAR-10" in outcome.out
     assert coterie("reproduce").out == outcome.out
+    assert "four algorithms, three ratios (cifar10)" in outcome.out
+    assert "half clothing (fashion-mnist, mnist) mcfl-digits" in outcome.out
+    outcome = coterie("reproduce", file, "--list", "--only", "facade")
+    assert "facade" in outcome.out and "el 2 scenarios" not in outcome.out
     outcome = coterie("reproduce", file, "--list")
     assert "el 2 scenarios x 2 seeds = 24 rows, 4 rounds open" in outcome.out
 
@@ -181,6 +185,8 @@ def test_experiments_and_their_parts_are_listed(coterie, file):
         (["facade-tabel-4.2"], "did you mean 'facade-table-4.2'? (coterie reproduce --list)"),
         (["none.toml"], "there is no file 'none.toml'"),
         (["tiny.toml", "--only", "facad"], "unknown part 'facad'; did you mean 'facade'?"),
+        (["tiny.toml", "--list", "--only", "facad"], "unknown part 'facad'"),
+        (["--only", "el"], "name an experiment"),
         (["tiny.toml", "--fraction", "0"], "--fraction must be above 0 and at most 1, got 0"),
         (["tiny.toml", "--seeds", "-1"], "--seeds must be at least 1, got -1"),
         (["tiny.toml", "--device", "gpu"], "unknown device 'gpu'"),
