@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import warnings
+from pathlib import Path
+
+FORMAT = warnings.formatwarning
 
 
 def main() -> None:
@@ -12,6 +16,7 @@ def main() -> None:
 
     Where it failed or was stopped, a thread may still train for nobody, and is not waited for.
     """
+    warnings.formatwarning = _in_a_line
     try:
         from coterie import cli  # here: a Ctrl-C while all is imported is no defect either
 
@@ -22,6 +27,18 @@ def main() -> None:
         if isinstance(end.code, int) and end.code:
             _end(end.code)
         raise
+
+
+def _in_a_line(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """Our own warnings are for users, and need no place in the code."""
+    own = category is UserWarning and Path(filename).is_relative_to(Path(__file__).parent)
+    return f"warning: {message}\n" if own else FORMAT(message, category, filename, lineno, line)
 
 
 def _end(code: int) -> None:

@@ -16,7 +16,7 @@ from coterie.core.samples import Pool, Samples
 from coterie.data.holdings import Cluster, Holdings, Replica
 from coterie.data.unseen import unseen
 from coterie.errors import InputError, at
-from coterie.models import Shape, build_model
+from coterie.models import Shape, build_model, check_samples
 from coterie.training import TrainingSettings, make_engine, objectives, optimizers
 
 
@@ -71,13 +71,15 @@ def make_nodes(setup: Setup, stack: Stack, table: AlgorithmTable) -> Nodes:
     """The block of a stack, with the engine that an algorithm's [train] asks for."""
     train = setup.config.train_of(table)
     settings = _settings(setup, train)
-    with at("model"):
-        build = build_model(setup.config.model.spec, _shape(setup))
+    model = setup.config.model_of(table)
+    with at(model_place(setup.config, table)):
+        build = build_model(model.spec, _shape(setup))
+        check_samples(model.spec, setup.dataset.train.inputs, setup.dataset.test.inputs)
     engine = make_engine(
         build,
         setup.dataset.train.inputs.shape[1:],
         settings,
-        setup.config.model.head,
+        model.head,
         setup.config.runtime.path,
     )
     work = LocalWork(
@@ -100,6 +102,11 @@ def make_nodes(setup: Setup, stack: Stack, table: AlgorithmTable) -> Nodes:
         lr=rates.to(settings.dtype),
         clusters=held.cluster.to(settings.device) if algorithms[table.name].oracle else None,
     )
+
+
+def model_place(config: Config, table: AlgorithmTable) -> str:
+    """Where the model of an algorithm stands in the configuration."""
+    return f"algorithm.{config.label(table)}.model" if table.model else "model"
 
 
 def keep_unseen(stack: Stack, share: float) -> Stack:

@@ -164,21 +164,6 @@ class Train(Section):
         return self
 
 
-class AlgorithmTable(BaseModel):
-    """An algorithm, its options, and what it changes in [train]."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    name: str
-    label: str = ""
-    train: dict[str, Any] = {}
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The algorithm's own hyper-parameters."""
-        return dict(self.model_extra or {})
-
-
 class ModelTable(BaseModel):
     """A model, its options, and the layers that are its head."""
 
@@ -191,6 +176,22 @@ class ModelTable(BaseModel):
     def spec(self) -> dict[str, Any]:
         """Name and options."""
         return {"name": self.name, **(self.model_extra or {})}
+
+
+class AlgorithmTable(BaseModel):
+    """An algorithm, its options, what it changes in [train], and a model of its own."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+    label: str = ""
+    train: dict[str, Any] = {}
+    model: ModelTable | None = None  # instead of [model]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The algorithm's own hyper-parameters."""
+        return dict(self.model_extra or {})
 
 
 class Evaluate(Section):
@@ -246,13 +247,9 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _stop(self) -> Config:
+    def _ends(self) -> Config:
         if self.evaluate.stop and not self.evaluate.target:
             raise ValueError("evaluate.stop: there is no evaluate.target to stop at")
-        return self
-
-    @model_validator(mode="after")
-    def _early(self) -> Config:
         if self.evaluate.restart >= self.experiment.rounds:
             raise ValueError(
                 f"evaluate.restart: expected a round before the last, {self.experiment.rounds}, "
@@ -291,6 +288,10 @@ class Config(Section):
         except ValidationError as error:
             where = f"algorithm.{self.label(table)}.train"
             raise InputError(explain(Train, error, where)) from None
+
+    def model_of(self, table: AlgorithmTable) -> ModelTable:
+        """The model that an algorithm trains: its own, or [model]."""
+        return table.model or self.model
 
     def to_toml(self) -> str:
         """The resolved configuration; loading it gives this configuration again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 import coterie.algorithms  # noqa: F401  (registers the algorithms)
 from coterie import config as configuration
 from coterie import data, stacking
-from coterie.block import Setup, Stack, keep_unseen, make_nodes, part_ways
+from coterie.block import Setup, Stack, keep_unseen, make_nodes, model_place, part_ways
 from coterie.config import AlgorithmTable, ClusterTable, Config
 from coterie.core.algorithm import Algorithm, algorithms
 from coterie.core.federated import Federated, server_of
@@ -202,23 +203,40 @@ def prepare(config: Config, device: str = "auto") -> Setup:
 def check_names(config: Config) -> None:
     """Build what needs no data, so that a wrong name or option costs no time."""
     for table in config.algorithm:
-        algorithm = _algorithm(config, table)
-        optimizer = config.train_of(table).optimizer
-        own = f"algorithm.{config.label(table)}." if "optimizer" in table.train else ""
-        with _at(f"{own}train.optimizer"):
-            if not optimizers.build(optimizer).plain and algorithm.reads_steps:
-                raise InputError(
-                    f"{table.name!r} divides local steps by the learning rate to have gradients, "
-                    f"got {optimizer!r}; use 'sgd' without momentum for it"
-                )
+        _check_together(config, table)
     for cluster in config.data.clusters:
         _cluster(cluster)
     with _at("data.partition"):
         data.partitions.build(config.data.partition)
     with _at("data.source"):
         data.source_of(config.data.source)
-    with _at("model"):
-        check_model(config.model.spec)
+
+
+def _check_together(config: Config, table: AlgorithmTable) -> None:
+    """Say what an algorithm, its model and its optimizer cannot do together."""
+    algorithm, spec = _algorithm(config, table), config.train_of(table).optimizer
+    with _at(model_place(config, table)):
+        model = check_model(config.model_of(table).spec)
+    own = f"algorithm.{config.label(table)}." if "optimizer" in table.train else ""
+    with _at(f"{own}train.optimizer"):
+        optimizer = optimizers.build(spec)
+        if not optimizer.plain and algorithm.reads_steps:
+            raise InputError(
+                f"{table.name!r} divides local steps by the learning rate to have gradients, "
+                f"got {spec!r}; use 'sgd' without momentum for it"
+            )
+        if model and model.weighs_losses and not optimizer.proportional:
+            raise InputError(
+                f"a part of model {config.model_of(table).name!r} learns at a rate of its own, by "
+                f"the weight of its loss, and {spec!r} does not notice weights; use 'sgd'"
+            )
+    if model and model.algorithm not in ("", table.name):
+        warnings.warn(
+            f"{config.label(table)} trains the model {config.model_of(table).name!r}, parts of "
+            f"which only {model.algorithm!r} makes use of, and sends them all; give each "
+            "algorithm a model of its own (model = { ... } in [[algorithm]])",
+            stacklevel=2,
+        )
 
 
 def _algorithm(config: Config, table: AlgorithmTable) -> Algorithm:

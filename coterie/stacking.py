@@ -39,7 +39,8 @@ def alike(config: Config) -> list[list[AlgorithmTable]]:
     groups: dict[str, list[AlgorithmTable]] = {}
     for table in config.algorithm:
         train = config.train_of(table).model_dump(exclude={"lr"})
-        kind = json.dumps([table.name, table.options, train], sort_keys=True, default=repr)
+        model = config.model_of(table).model_dump()
+        kind = json.dumps([table.name, table.options, train, model], sort_keys=True, default=repr)
         # over a link every replica is alone, and nothing is stacked
         key = config.label(table) if config.runtime.link == "memory" else kind
         groups.setdefault(key, []).append(table)

@@ -41,5 +41,12 @@ def test_who_is_done_ends_as_every_process_does(end, monkeypatch):
     assert ending(monkeypatch, end) is None
 
 
+def test_a_warning_of_ours_is_a_line_and_others_are_as_ever():
+    words = "parts of it stay", UserWarning
+    assert process._in_a_line(*words, cli.__file__, 7) == "warning: parts of it stay\n"
+    assert "UserWarning: parts of it stay" in process._in_a_line(*words, pytest.__file__, 7)
+    assert "DeprecationWarning" in process._in_a_line("old", DeprecationWarning, cli.__file__, 7)
+
+
 def test_ctrl_c_before_the_command_began_is_no_defect(monkeypatch):
     assert ending(monkeypatch, KeyboardInterrupt()) == 130

@@ -25,8 +25,13 @@ class Places:
 
     domains: int  # D; 0: a model without domains
     layers: tuple[str, ...] = ()  # with branches
-    assigned: bool = False  # K-means tells the domains
+    by: str = "teacher"  # who tells the domains, as in the model
     shared: tuple[slice, ...] = ()  # the columns of theta_a, which K-means compares
+
+    @property
+    def assigned(self) -> bool:
+        """Whether K-means tells the domains."""
+        return self.by == "clients"
 
     @property
     def compared(self) -> int:
@@ -50,7 +55,9 @@ def places_of(layout: Layout) -> Places:
         for column in layout.columns
         if column.trained and column.name.startswith("base.") and not column.name.startswith(own)
     )
-    return Places(shapes["adjacency"][0], layers, "assigned" in shapes, shared)
+    taught = any(name.startswith("teacher.") for name in shapes)
+    by = "clients" if "assigned" in shapes else "teacher" if taught else "attributes"
+    return Places(shapes["adjacency"][0], layers, by, shared)
 
 
 def adjacency(domains: Tensor, own: float) -> Tensor:
@@ -142,7 +149,14 @@ def live_share(named: dict[str, Tensor], layers: Sequence[str]) -> Tensor:
     return torch.stack(found).amin(0)[:, None]
 
 
-def warn_of_collapse(counts: Tensor, done: int) -> None:
+ADVICE = {  # by who tells the domains
+    "teacher": "let the teacher follow less often (every), use fewer domains, or centred = true",
+    "clients": "the clients are too much alike for so many domains: use fewer",
+    "attributes": "nearly all samples are told to be in it: see how the data tell domains",
+}
+
+
+def warn_of_collapse(counts: Tensor, done: int, by: str = "teacher") -> None:
     """Say so where hardly any samples are outside of one domain; counts: [replicas, D]."""
     domains = counts.shape[-1]
     trained = counts[counts.sum(-1) > 0]
@@ -153,7 +167,6 @@ def warn_of_collapse(counts: Tensor, done: int) -> None:
     warnings.warn(
         f"FedCG: after round {done} one of {domains} domains has "
         f"{float(worst.max() / worst.sum()):.1%} of the samples (entropy {float(found.min()):.2f} "
-        f"of {math.log(domains):.2f}); let the teacher follow less often (every), or use fewer "
-        "domains",
+        f"of {math.log(domains):.2f}); {ADVICE[by]}",
         stacklevel=2,
     )

@@ -39,10 +39,18 @@ def mean_update(
     algorithm: Federated, t: int, params: Tensor, server: Nodes, sealed: bool = False
 ) -> Program:
     """Send the model down; the sample-weighted mean of what comes up, zero if nothing does."""
+    inbox = yield from updates(algorithm, t, params, server, sealed)
+    return mean(inbox, "update", otherwise=torch.zeros_like(params), by="samples")
+
+
+def updates(
+    algorithm: Federated, t: int, params: Tensor, server: Nodes, sealed: bool = False
+) -> Program:
+    """Send the model down; the inbox of what comes up, rows as `by_samples` makes them."""
     yield Send({"params": params}, along=algorithm.down(t, server))
     expect = {"update": params, "samples": params[:, 0]}
     inbox = yield Listen(algorithm.up(t, server), expect, sealed, server.layout.buffers)
-    return mean(inbox, "update", otherwise=torch.zeros_like(params), by="samples")
+    return inbox
 
 
 def by_samples(update: Tensor, clients: Nodes) -> dict[str, Tensor]:

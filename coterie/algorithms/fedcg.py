@@ -132,7 +132,7 @@ class FedCG(Federated):
             named["adjacency"].copy_(adjacency(torch.cat(rows, dim=-1), self.own))
         if done % self.every:
             return replace(state, params=params)
-        warn_of_collapse(state.lately, done)
+        warn_of_collapse(state.lately, done, places_of(server.layout).by)
         for name in named:
             if name.startswith("teacher."):
                 named[name].copy_(named["student." + name.removeprefix("teacher.")])

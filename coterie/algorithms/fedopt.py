@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from coterie.algorithms.fedavg import by_samples, mean_update
-from coterie.core import Federated, Listen, Nodes, Nothing, Program, Send, algorithms
+from coterie.algorithms.fedavg import by_samples, updates
+from coterie.core import Federated, Listen, Nodes, Nothing, Program, Send, algorithms, mean
 from coterie.errors import InputError
 
 RULES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {  # (v, square of the update, beta2)
@@ -69,12 +69,19 @@ class FedOpt(Federated):
         return FedOptState(params, torch.zeros_like(params), torch.full_like(params, self.initial))
 
     def serve(self, t: int, state: FedOptState, server: Nodes) -> Program:
-        update = yield from mean_update(self, t, state.params, server)
+        inbox = yield from updates(self, t, state.params, server)
+        update = mean(inbox, "update", torch.zeros_like(state.params), by="samples")
         momentum = self.beta1 * state.momentum + (1 - self.beta1) * update
         square = RULES[self.rule](state.square, update.square(), self.beta2)
         step = self.lr * momentum / (square.sqrt() + self.tau)
         trained = server.layout.trained().to(update.device)  # buffers are averaged, as in FedAvg
-        return FedOptState(state.params + torch.where(trained, step, update), momentum, square)
+        params = state.params + torch.where(trained, step, update)
+        learned = (inbox.sum("samples") > 0)[:, None]  # else the server keeps all it has
+        return FedOptState(
+            torch.where(learned, params, state.params),
+            torch.where(learned, momentum, state.momentum),
+            torch.where(learned, square, state.square),
+        )
 
     def round(self, t: int, state: Nothing, nodes: Nodes) -> Program:
         inbox = yield Listen(self.down(t, nodes), expect={"params": nodes.no_params})

@@ -74,6 +74,7 @@ class Scaffold(Federated):
         """Option II of line 12: what the client's gradients were, on average over its steps."""
         if not self.controls:
             return own
-        travelled = (clients.steps().clamp(min=1) * clients.lr).to(x)[:, None]  # K eta_l
-        trained = clients.layout.trained().to(x.device)  # buffers have no gradient
-        return torch.where(trained, own - c + (x - y) / travelled, 0)
+        steps = clients.steps()[:, None]  # K; without samples there are none, and nothing to learn
+        travelled = (steps.clamp(min=1) * clients.lr[:, None]).to(x)  # K eta_l
+        learned = clients.layout.trained().to(x.device) & (steps > 0)  # buffers have no gradient
+        return torch.where(learned, own - c + (x - y) / travelled, own)

@@ -71,7 +71,9 @@ class Cohort:
         if not 0 < self.fraction <= 1:
             raise InputError(f"fraction must be above 0 and at most 1, got {self.fraction}")
         if not 0 <= self.clients <= n:
-            raise InputError(f"{self.clients} of {n} clients cannot take part; use 1 to {n}")
+            raise InputError(
+                f"{self.clients} of the {n} clients that train cannot take part; use 1 to {n}"
+            )
 
     def changes(self) -> bool:
         """Whether the clients differ from round to round."""

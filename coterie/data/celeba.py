@@ -43,11 +43,12 @@ class CelebA:
 
     def load(self) -> Dataset:
         """The images of celebrities with enough of them."""
-        faces = read_faces(self.place.require()).of_many(self.min_samples)
+        folder = lists_in(self.place.require())
+        faces = read_faces(folder).of_many(self.min_samples)
         labels = faces.has(self.attribute)
         files = [(path, int(label)) for path, label in zip(faces.files, labels, strict=True)]
         owner = faces.celebrity if self.users == "celebrity" else faces.domain()
-        pixels = read_images(files, self.place.require(), self.size, grey=False)
+        pixels = read_images(files, folder, self.size, grey=False)
         if self.domains:
             pixels = replace(pixels, inputs=marked(pixels.inputs, faces.domain()))
         division = Division(self.split == "user", self.test_fraction, self.seed)
@@ -98,6 +99,17 @@ class Faces:
         return replace(
             self, files=files, celebrity=self.celebrity[kept], attributes=self.attributes[kept]
         )
+
+
+def lists_in(folder: Path) -> Path:
+    """Where the lists and images are: in the folder itself, or where LEAF's scripts put them."""
+    tried = [folder, folder / "raw", folder / "data" / "raw"]
+    for place in tried:
+        if (place / IDENTITIES).is_file():
+            return place
+    raise InputError(
+        f"data set 'celeba': no {IDENTITIES} in {', '.join(map(str, tried))}; {CelebA.place.advice}"
+    )
 
 
 def read_faces(folder: Path) -> Faces:

@@ -2,7 +2,7 @@
 
 from coterie.models import autoencoder, convolutional, dense, fedcg, leaf, resnet8
 from coterie.models.registry import Model, Shape, models, named_head
-from coterie.models.user import build_model, check_model
+from coterie.models.user import build_model, check_model, check_samples
 
 __all__ = [
     "Model",
@@ -10,6 +10,7 @@ __all__ = [
     "autoencoder",
     "build_model",
     "check_model",
+    "check_samples",
     "convolutional",
     "dense",
     "fedcg",

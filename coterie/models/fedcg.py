@@ -12,8 +12,9 @@ import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -43,12 +44,31 @@ class FedCGModel(Model):
     learned: bool = True  # False: lambda stays as it is
     student: float = 0.1  # the student's learning rate, in units of [train] lr
     soft: bool = True  # judged by the student's probabilities; False: by its best guess alone
+    algorithm: ClassVar[str] = "fedcg"
     centred: bool = True  # scores less the teacher's running mean: else one domain begins with all
 
     def __post_init__(self) -> None:
         if self.domains < 1:
             raise InputError(f"domains must be at least 1, got {self.domains}")
         check_model(self.spec)
+
+    @property
+    def weighs_losses(self) -> bool:
+        return self.by != "attributes" and self.student not in (0, 1)
+
+    def problem(self, inputs: np.ndarray) -> str:
+        if self.by != "attributes":
+            return ""
+        last = inputs[:, -1]
+        told = last[:, 0, 0] if last.ndim == 3 else last
+        whole = (last == told[:, None, None]).all() if last.ndim == 3 else (told % 1 == 0).all()
+        if whole and told.min(initial=0) >= 0 and told.max(initial=0) < self.domains:
+            return ""
+        return (
+            f"with by = 'attributes' the last channel of every sample is its domain, 0 to "
+            f"{self.domains - 1}, and here it is not; use data that tell it, such as "
+            "{ name = 'celeba', domains = true } with domains = 32"
+        )
 
     @property
     def spec(self) -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
 from torch import nn
 
 from coterie.core.registry import Registry
@@ -21,9 +23,20 @@ class Shape:
 class Model(abc.ABC):
     """Options of a model."""
 
+    algorithm: ClassVar[str] = ""  # the one that makes use of all parts of it; empty: any does
+
+    @property
+    def weighs_losses(self) -> bool:
+        """Whether a part learns at a rate of its own, by the weight of its loss."""
+        return False
+
     @abc.abstractmethod
     def build(self, shape: Shape) -> nn.Module:
         """A freshly initialised module; its `head` attribute names the layers of its head."""
+
+    def problem(self, inputs: np.ndarray) -> str:
+        """Why samples [N, ...] cannot be given to it, where their shape fits; empty: they can."""
+        return ""
 
 
 models: Registry[Model] = Registry("model")

@@ -7,11 +7,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from coterie.core.registry import called, imported
 from coterie.errors import InputError
-from coterie.models.registry import Shape, models
+from coterie.models.registry import Model, Shape, models
 
 
 def build_model(spec: Mapping[str, Any], shape: Shape) -> Callable[[], nn.Module]:
@@ -35,11 +36,17 @@ def _try(make: Callable[[], nn.Module], problem: str) -> None:
         raise InputError(f"{problem}: {error}") from error
 
 
-def check_model(spec: Mapping[str, Any]) -> None:
-    """Refuse a name or an option that no registered model has; own functions are seen later."""
+def check_model(spec: Mapping[str, Any]) -> Model | None:
+    """The registered model of a name and options; None: an own function, which is seen later."""
     options = {key: value for key, value in spec.items() if key != "head"}
-    if ":" not in str(spec.get("name", "")):
-        models.build(options)
+    return None if ":" in str(spec.get("name", "")) else models.build(options)
+
+
+def check_samples(spec: Mapping[str, Any], *inputs: np.ndarray) -> None:
+    """Refuse samples that fit a model's shape and are none for it all the same."""
+    model = check_model(spec)
+    for problem in filter(None, map(model.problem, inputs) if model else ()):
+        raise InputError(f"model {spec['name']!r} {problem}")
 
 
 def _user_model(path: str, options: Mapping[str, Any], shape: Shape) -> Callable[[], nn.Module]:

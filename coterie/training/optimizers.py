@@ -19,6 +19,11 @@ class Optimizer(abc.ABC):
         """Whether a step is the learning rate times the gradient, and a decay it may have."""
         return False
 
+    @property
+    def proportional(self) -> bool:
+        """Whether a loss that counts twice makes steps twice as long."""
+        return False
+
     @abc.abstractmethod
     def memory(self, params: Tensor) -> list[Tensor]:
         """Fresh memory for these parameters."""
@@ -44,6 +49,10 @@ class SGD(Optimizer):
     @property
     def plain(self) -> bool:
         return not self.momentum
+
+    @property
+    def proportional(self) -> bool:
+        return True
 
     def memory(self, params: Tensor) -> list[Tensor]:
         return [torch.zeros_like(params)] if self.momentum else []

@@ -197,6 +197,36 @@ def test_adaptive_servers_follow_algorithm_2(name, clients, initial):
     same(state.square[0], v)
 
 
+def without_samples(*who):
+    """The population, these nodes without samples."""
+    count = NODES.train_data.count.clone()
+    count[list(who)] = 0
+    return replace(NODES, train_data=replace(NODES.train_data, count=count))
+
+
+def test_the_control_of_a_client_without_samples_stays_as_it_was():
+    simulation = played(Scaffold(), without_samples(2))
+    controls = kept(simulation, "control")
+    assert not controls[2].any() and controls[1].any()
+
+
+@pytest.mark.parametrize("name", ["fedadagrad", "fedadam", "fedyogi"])
+def test_an_adaptive_server_keeps_all_it_has_where_nobody_learned(name):
+    algorithm = algorithms.build({"name": name, "clients": 1})
+    turns = [cohort_of(algorithm)(t)[0] for t in range(12)]
+    last = next(t for t in range(1, 12) if turns[t] not in turns[:t])
+    nodes = without_samples(turns[last])
+    simulation = FederatedSimulation(algorithm, [nodes], DirectExchange(N))
+    simulation.start()
+    states = []
+    for t in range(last + 1):
+        simulation.round(t)
+        states.append(simulation.state)
+    for field in ("params", "momentum", "square"):
+        assert torch.equal(getattr(states[-1], field), getattr(states[-2], field))
+        assert getattr(states[-1], field).any()
+
+
 def loss(samples=None):
     return lambda i, params, t: node(i).loss(params[None], t, "models", samples).item()
 

@@ -12,7 +12,7 @@ import coterie.algorithms  # noqa: F401  (registers the algorithms)
 from coterie.core import algorithms
 from coterie.runtimes.lockstep import DirectExchange, FrameExchange
 from coterie.runtimes.simulate import FederatedSimulation, simulation_of
-from tests.algorithms.world import N, make_nodes
+from tests.algorithms.world import N, build_net, build_with_domains, make_nodes
 
 ROUNDS = 3
 TINY = {  # where there is such an option
@@ -21,6 +21,7 @@ TINY = {  # where there is such an option
     "all_reduce": True,
     "degree": 2,
     "clients": 4,
+    "every": 2,
 }
 THREE = [torch.arange(0, 3), torch.arange(3, 4), torch.arange(4, N)]
 
@@ -33,7 +34,8 @@ def tiny(name):
 
 
 def whole(name, seeds=(1,)):
-    return make_nodes(seeds, oracle=algorithms[name].oracle)
+    build = build_with_domains if name == "fedcg" else build_net
+    return make_nodes(seeds, oracle=algorithms[name].oracle, build=build)
 
 
 def played(name, blocks, exchange):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import nn
 
 from coterie.core import LocalWork, Nodes, Population
 from coterie.core.samples import Pool, Samples
+from coterie.models import Shape
+from coterie.models.fedcg import DomainNet, FedCGModel, classifier
 from coterie.training import TrainingSettings, make_engine, objectives, optimizers
 
 N = 6
@@ -24,7 +28,18 @@ def build_net() -> nn.Module:
     return module
 
 
-def make_nodes(seeds: tuple[int, ...] = (1,), n: int = N, oracle: bool = False) -> Nodes:
+def build_with_domains() -> nn.Module:
+    """The same with two domains of samples (FedCG)."""
+    options = FedCGModel(layers=("in",), domains=2)
+    return DomainNet(build_net(), classifier(Shape((FEATURES,), CLASSES), 2), options)
+
+
+def make_nodes(
+    seeds: tuple[int, ...] = (1,),
+    n: int = N,
+    oracle: bool = False,
+    build: Callable[[], nn.Module] = build_net,
+) -> Nodes:
     """One block with all nodes of these replicas, in float64."""
     settings = TrainingSettings(
         objective=objectives.build("classification"),
@@ -34,7 +49,7 @@ def make_nodes(seeds: tuple[int, ...] = (1,), n: int = N, oracle: bool = False) 
         device=torch.device("cpu"),
         dtype=torch.float64,
     )
-    engine = make_engine(build_net, (FEATURES,), settings)
+    engine = make_engine(build, (FEATURES,), settings)
     held = _samples([(seed, node) for seed in seeds for node in range(n)])
     return Nodes(
         population=Population(n, seeds, engine, LocalWork(batch=4, steps=3, lr=0.2)),

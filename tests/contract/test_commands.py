@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from coterie import config as configuration
 from coterie import display
@@ -348,6 +349,30 @@ def test_epochs_on_the_command_line_replace_the_files_steps(coterie, here):
     assert coterie("run", file, "--set", "train.epochs=1", "--out", "out").code == 0
     text = (here / "out" / "config.toml").read_text()
     assert "epochs = 1" in text and "steps" not in text
+
+
+def test_an_algorithm_may_have_a_model_of_its_own(coterie, here):
+    both = [{"name": "local"}, {"name": "local", "label": "wide", "model": {"name": "mlp"}}]
+    file = write(here / "tiny.toml", tiny(algorithm=both, model={"name": "logistic"}))
+    assert (
+        coterie("run", file, "--set", "algorithm.wide.model.hidden=[7]", "--out", "out").code == 0
+    )
+    models = {label: shapes_of(here / "out", label) for label in ("local", "wide")}
+    assert models["local"] != models["wide"] and (7, 64) in models["wide"]
+    assert "hidden" in (here / "out" / "config.toml").read_text()
+
+
+def shapes_of(folder: Path, label: str) -> list[tuple[int, ...]]:
+    """The shapes of a personal model."""
+    (first, *_) = sorted((folder / "models" / label).rglob("*.safetensors"))
+    return [tuple(tensor.shape) for tensor in load_file(first).values()]
+
+
+def test_a_model_for_one_algorithm_is_told_under_another(coterie, here):
+    model = {"name": "fedcg", "base": "small-cnn", "layers": ["conv2"]}
+    file = write(here / "tiny.toml", tiny(model=model, algorithm=[{"name": "fedavg"}]))
+    with pytest.warns(UserWarning, match="fedavg trains the model 'fedcg', parts of which only"):
+        assert coterie("run", file, "--out", "out").code == 0
 
 
 def test_the_kernels_are_left_alone_without_a_gpu(coterie, here):

@@ -240,6 +240,18 @@ BAD_TABLES = {  # what is wrong -> the tables, and what the message has to say
         tiny(algorithm=[{"name": "fedsgd", "train": {"optimizer": "adam"}}]),
         ["error: algorithm.fedsgd.train.optimizer", "'fedsgd'", "'adam'"],
     ),
+    "Adam for a part of a model that learns at a rate of its own": (
+        tiny(model={"name": "fedcg", "base": "small-cnn"}, train__optimizer="adam"),
+        ["error: train.optimizer", "model 'fedcg'", "'adam'", "use 'sgd'"],
+    ),
+    "a misspelt model of an algorithm": (
+        tiny(algorithm=[{"name": "local", "model": {"name": "small-cn"}}]),
+        ["error: algorithm.local.model", "did you mean 'small-cnn'?"],
+    ),
+    "a model of an algorithm without a table": (
+        tiny(algorithm=[{"name": "local", "model": "small-cnn"}]),
+        ["algorithm.0.model", "expected a table"],
+    ),
     "no heads": (
         tiny(algorithm=[{"name": "facade", "heads": 0, "degree": 2}]),
         ["facade", "heads", "0"],

@@ -181,6 +181,15 @@ def test_celeba_has_a_celebrity_a_user(home: Path) -> None:
     assert ((made.train.inputs[:, 0, 0, 0] // 10 % 2 == 0) == made.train.targets).all()
 
 
+def test_celeba_may_lie_where_leaf_puts_it(home: Path) -> None:
+    write_celeba(home / "celeba" / "data" / "raw")
+    made = load({"name": "celeba", "size": 8})
+    (home / "celeba" / "data" / "raw" / "identity_CelebA.txt").rename(home / "elsewhere")
+    assert made.classes == 2
+    with pytest.raises(InputError, match=r"no identity_CelebA.txt in .*put img_align_celeba/"):
+        load({"name": "celeba", "size": 8})
+
+
 def test_celeba_may_be_divided_by_celebrity_and_told_by_domain(home: Path) -> None:
     write_celeba(home / "celeba")
     made = load({"name": "celeba", "size": 8, "split": "user", "test_fraction": 0.5})
@@ -228,7 +237,7 @@ def test_lists_of_celeba_that_are_wrong_are_named(
 
 def test_a_list_of_celeba_that_is_not_there_is_named(home: Path) -> None:
     (home / "celeba").mkdir()
-    with pytest.raises(InputError, match=r"cannot read .*identity_CelebA\.txt: No such file"):
+    with pytest.raises(InputError, match=r"no identity_CelebA\.txt in .*put img_align_celeba/"):
         load("celeba")
 
 

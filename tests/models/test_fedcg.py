@@ -6,6 +6,7 @@ import warnings
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from torch.func import grad, vmap
 from torch.testing import assert_close
 
 from coterie.errors import InputError
-from coterie.models import Shape, models
+from coterie.models import Shape, check_samples, models
 from coterie.models.branches import Branches, DomainLayer, projection
 from coterie.models.fedcg import DomainNet, FedCGModel, chosen, classifier, modules_of
 from coterie.training.engine import TrainingSettings, make_engine
@@ -183,6 +184,24 @@ def test_a_domain_that_is_told_is_the_last_channel_of_an_image():
     assert_close(made(torch.cat([faces, told], dim=1)), expected)
     with pytest.raises(InputError, match="takes the last channel of a sample as its domain"):
         replace(options, base="leaf-femnist").build(Shape((1, 28, 28), 62))
+
+
+def test_samples_that_do_not_tell_their_domain_are_refused():
+    options = {"name": "fedcg", "base": "leaf-celeba", "domains": 4, "by": "attributes"}
+    faces = np.random.default_rng(1).integers(4, size=(5, 4, 8, 8)).astype(np.uint8)
+    with pytest.raises(InputError, match="the last channel of every sample is its domain, 0 to 3"):
+        check_samples(options, faces)
+    faces[:, 3] = np.arange(5)[:, None, None] % 4
+    check_samples(options, faces, faces[:0])
+    with pytest.raises(InputError, match="its domain, 0 to 2, and here it is not"):
+        check_samples({**options, "domains": 3}, faces)
+    check_samples({**options, "by": "teacher", "domains": 3}, faces)
+    rows = np.array([[0.5, 1.0], [0.2, 3.0]], np.float32)
+    check_samples(options, rows)
+    for wrong in (0.5, -1.0, 4.0, float("nan")):
+        rows[0, 1] = wrong
+        with pytest.raises(InputError, match="its domain"):
+            check_samples(options, rows)
 
 
 def test_layers_are_named_one_by_one_or_by_a_pattern():

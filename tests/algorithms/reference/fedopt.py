@@ -12,6 +12,8 @@ def run(box, x, rounds, train, cohort, samples, trained):
     for t in range(rounds):
         clients = cohort(t)
         total = sum(samples[i] for i in clients)
+        if not total:  # nobody learned anything
+            continue
         delta = sum(samples[i] / total * (train(i, x, t) - x) for i in clients)
         m = box.beta1 * m + (1 - box.beta1) * delta
         if box.rule == "adagrad":
