@@ -46,10 +46,12 @@ th[aria-sort=descending] button::after { content: " ↓"; }
 tbody tr + tr td { border-top: 1px solid var(--line); }
 tbody tr.more td { border-top: none; padding-top: 0; color: var(--soft); }
 td small { color: var(--soft); font-weight: 400; }
-.many th, .many td { padding: .4rem .45rem; }
+.many { font-size: .8rem; }
+.many th, .many td { padding: .4rem .36rem; }
+.many td:first-child { min-width: 7rem; }
 .many th, .many th button { white-space: normal; }
 .many td small { display: block; line-height: 1.2; }
-td.text { white-space: normal; min-width: 15rem; text-align: left; }
+td.text { white-space: normal; }
 td.best { background: var(--best); font-weight: 600; }
 .dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .45em; }
 .legend {

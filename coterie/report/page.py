@@ -23,7 +23,6 @@ from coterie.report.tables import Cell, Table
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 )
-LONG = 30  # letters beyond which a cell is a text that may have several lines
 WIDE = 9  # columns beyond which a table puts spreads below their means, so that it fits a screen
 NOTES = {
     "curves": "Mean over seeds; the band is one standard deviation either side.",
@@ -199,13 +198,24 @@ def _nodes(study: Study) -> str:
 
 
 def seeds(study: Study) -> str:
-    """The table of every seed."""
+    """The table of every seed and, too long for a column, the story of how each settled."""
     colors = {label: look.color for label, look in figures.looks(study).items()}
     parts = [
-        table_html(tables.seeds_table(results, study.order, study.clusters), colors)
+        table_html(
+            tables.without(tables.seeds_table(results, study.order, study.clusters), "settlement"),
+            colors,
+        )
         for results in tables.by_metric(study.results).values()
     ]
-    return f"<h2>Every seed</h2>{''.join(parts)}"
+    told = [
+        f"{tables.shown(r)}, {r['scenario']}, seed {r['seed']}: {r['settlement']}"
+        for r in study.results
+        if r["settlement"]
+    ]
+    items = "".join(f"<li>{escape(text)}</li>" for text in told)
+    title = "When each seed settled, or why it did not"
+    why = f"<details><summary>{title}</summary><ul>{items}</ul></details>" if told else ""
+    return f"<h2>Every seed</h2>{''.join(parts)}{why}"
 
 
 def pairs(study: Study) -> str:
@@ -342,8 +352,8 @@ def _cells(row: Sequence[Cell], colors: Mapping[str, str]) -> Iterable[str]:
     dot = _dot(color) if color else ""
     for index, cell in enumerate(row):
         value = "" if cell.value is None else escape(str(cell.value))
-        kind = "best" if cell.best else "text" if len(cell.text) > LONG else ""
-        style = f' class="{kind}"' if kind else ""
+        wraps = not cell.best and ", " in cell.text  # a text that may have two lines
+        style = ' class="best"' if cell.best else ' class="text"' if wraps else ""
         text = escape(cell.text)
         if "±" in text and isinstance(cell.value, float):
             mean, _, std = text.partition(" ")

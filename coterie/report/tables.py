@@ -291,6 +291,13 @@ def _number(value: float | None, form: str) -> Cell:
     return Cell(NOTHING) if value is None else Cell(f"{value:{form}}", value)
 
 
+def without(table: Table, name: str) -> Table:
+    """The table without a column."""
+    kept = [number for number, title in enumerate(table.header) if title != name]
+    rows = [[row[number] for number in kept] for row in table.rows]
+    return Table([table.header[number] for number in kept], rows)
+
+
 def without_empty(table: Table) -> Table:
     """The table without the columns in which no row has anything."""
     full = [any(row[i].text != NOTHING for row in table.rows) for i in range(len(table.header))]

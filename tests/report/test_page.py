@@ -75,6 +75,13 @@ def test_runs_with_different_metrics_share_a_page_but_not_a_table(tmp_path: Path
     assert (tmp_path / "tables" / "results-mse.csv").exists()
 
 
+def test_how_each_seed_settled_stands_below_the_table_of_seeds(tmp_path: Path) -> None:
+    page = own_part(write_report([write_run(tmp_path, Made())]))
+    table, _, told = page.partition("When each seed settled, or why it did not")
+    assert "<li>facade, 14:2, seed 3: never settled: they share head 0</li>" in told
+    assert "never settled: they share head 0</td>" not in table
+
+
 def test_a_run_without_results_still_has_a_page(tmp_path: Path) -> None:
     folder = write_run(tmp_path, Made(seeds=()))
     assert "No results yet." in own_part(write_report([folder]))
