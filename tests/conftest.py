@@ -1,5 +1,7 @@
 """Settings of all tests."""
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -8,6 +10,9 @@ settings.register_profile(
     "steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+
+# Tests run side by side: threads of torch that wait for each other must not keep a core busy.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 # Sockets, brokers and processes of this machine: where it is so busy that a real deadline passes, a
 # test may be tried again, and the last line of pytest says how often that was.
