@@ -66,8 +66,8 @@ def test_run_without_a_file_is_the_demo(coterie, here):
     words = [word for change in quick for word in ("--set", change)]
     outcome = coterie("run", *words, "--out", "out")
     assert outcome.code == 0
-    baselines = ["local", "dpsgd", "epidemic", "gossip", "dac", "deprl", "ifca"]
-    assert summary(here / "out")["order"] == [*baselines, "facade", "oracle"]
+    peers = ["local", "dpsgd", "epidemic", "gossip", "random", "dac", "deprl", "dispfl"]
+    assert summary(here / "out")["order"] == [*peers, "ifca", "facade", "oracle"]
     assert "oracle* 14:2" in outcome.out and "* (knows the clusters)" in outcome.out
 
 
