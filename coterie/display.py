@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 console = Console()
-QUIET = 10.0  # seconds after which a log hears how long it takes, also before an evaluation
+FIRST, QUIET = 10.0, 60.0  # seconds that a log may be silent: before its first line, between lines
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -25,7 +25,7 @@ def say(text: str, console: Console = console, style: str = "") -> None:
 
 
 class Display:
-    """Round, accuracy per cluster and time left, as a bar or, in a log, as a line per evaluation.
+    """Round, accuracy per cluster and time left, as a bar or, in a log, as lines.
 
     Ctrl-C or SIGTERM asks for a stop after the round, and so does the end of the time given.
     """
@@ -35,7 +35,7 @@ class Display:
         self.deadline = time.monotonic() + 60 * minutes
         self.task: TaskID | None = None
         self.rounds, self.first, self.done, self.name = 0, 0, 0, ""
-        self.started, self.told = time.monotonic(), False
+        self.started = self.last = time.monotonic()  # of the part, and of its last line
         self.progress = Progress(
             TextColumn("{task.description:<14}"),
             BarColumn(bar_width=24),
@@ -86,7 +86,7 @@ class Display:
 
     def _part(self, name: str, done: int, rounds: int) -> None:
         self.name, self.first, self.done, self.rounds = name, done, done, rounds
-        self.started, self.told = time.monotonic(), False
+        self.started = self.last = time.monotonic()
         if console.is_terminal:
             self.progress.start()
             self.task = self.progress.add_task(name, total=rounds, completed=done, accuracy="")
@@ -95,7 +95,7 @@ class Display:
         self.done = done
         if self.task is not None:
             self.progress.update(self.task, completed=done)
-        elif not self.told and time.monotonic() - self.started > QUIET:
+        elif time.monotonic() - self.last > (FIRST if self.last == self.started else QUIET):
             self._tell("")
 
     def _accuracy(self, clusters: dict[str, float]) -> None:
@@ -107,8 +107,8 @@ class Display:
 
     def _tell(self, shown: str) -> None:
         """A line of a log: how far, and how long it takes if rounds go on as they did."""
-        self.told = True
-        spent = (time.monotonic() - self.started) / max(self.done - self.first, 1)
+        self.last = time.monotonic()
+        spent = (self.last - self.started) / max(self.done - self.first, 1)
         left = f"{spent * (self.rounds - self.done):.0f} s left"
         say(f"{self.name}: round {self.done}/{self.rounds}  {shown}{left}")
 

@@ -1,4 +1,4 @@
-"""The table of results in a terminal: as many columns as there is room for, no number ever cut."""
+"""What a run shows: a log that is never silent for long, and a table in which no number is cut."""
 
 from __future__ import annotations
 
@@ -82,3 +82,16 @@ def test_a_label_that_is_wider_than_the_terminal_is_printed_whole(printed):
     label = "x" * 100
     lines = printed(80, summary("majority", "minority", labels=(label,)))
     assert lines[2].startswith(label) and "23.5±1.2" in lines[2]
+
+
+def test_a_log_hears_how_long_it_takes_soon_and_then_every_minute(monkeypatch, capsys):
+    clock = 0.0
+    monkeypatch.setattr(display.time, "monotonic", lambda: clock)
+    shown = display.Display()
+    shown._part("facade", 0, 100)
+    for done in range(1, 51):
+        clock += 4
+        shown._round(done)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "facade: round 3/100  388 s left"
+    assert [line.split()[2] for line in lines] == ["3/100", "19/100", "35/100"]

@@ -85,9 +85,9 @@ def test_a_change_reaches_the_run(coterie, here):
 
 def test_a_log_says_how_long_it_takes_before_the_first_evaluation(coterie, here, monkeypatch):
     file = write(here / "tiny.toml", tiny(evaluate__every=2))
-    monkeypatch.setattr(display, "QUIET", math.inf)
+    monkeypatch.setattr(display, "FIRST", math.inf)
     assert "round 1/2" not in coterie("run", file).out
-    monkeypatch.setattr(display, "QUIET", -1.0)
+    monkeypatch.setattr(display, "FIRST", -1.0)
     out = coterie("run", file).out
     assert "epidemic: round 1/2 " in out and " s left epidemic: round 2/2 turned" in out
 
