@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 
 FORMAT = warnings.formatwarning
-SPINS = "10000"  # turns that a torch thread waits awake; endless ones steal from busy neighbors
+SPINS = "10000"  # turns that a torch thread waits awake, of 300,000: beside busy processes, waste
 
 
 def main() -> None:
@@ -18,7 +18,8 @@ def main() -> None:
     Where it failed or was stopped, a thread may still train for nobody, and is not waited for.
     """
     warnings.formatwarning = _in_a_line
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read when torch is imported
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read when torch is imported
     try:
         from coterie import cli  # here: a Ctrl-C while all is imported is no defect either
 

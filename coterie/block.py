@@ -74,7 +74,7 @@ def make_nodes(setup: Setup, stack: Stack, table: AlgorithmTable) -> Nodes:
     model = setup.config.model_of(table)
     with at(model_place(setup.config, table)):
         build = build_model(model.spec, _shape(setup))
-        check_samples(model.spec, setup.dataset.train.inputs, setup.dataset.test.inputs)
+        check_samples(model.spec, stack.holdings.train.pool, stack.holdings.test.pool)
     engine = make_engine(
         build,
         setup.dataset.train.inputs.shape[1:],

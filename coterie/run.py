@@ -202,6 +202,8 @@ def prepare(config: Config, device: str = "auto") -> Setup:
 
 def check_names(config: Config) -> None:
     """Build what needs no data, so that a wrong name or option costs no time."""
+    with _at("model"):
+        check_model(config.model.spec)
     for table in config.algorithm:
         _check_together(config, table)
     for cluster in config.data.clusters:
@@ -230,13 +232,20 @@ def _check_together(config: Config, table: AlgorithmTable) -> None:
                 f"a part of model {config.model_of(table).name!r} learns at a rate of its own, by "
                 f"the weight of its loss, and {spec!r} does not notice weights; use 'sgd'"
             )
-    if model and model.algorithm not in ("", table.name):
+    if model and model.algorithm and not isinstance(algorithm, _class_of(model.algorithm)):
         warnings.warn(
             f"{config.label(table)} trains the model {config.model_of(table).name!r}, parts of "
-            f"which only {model.algorithm!r} makes use of, and sends them all; give each "
-            "algorithm a model of its own (model = { ... } in [[algorithm]])",
+            f"which only {model.algorithm!r} makes use of; give each algorithm a model of its own "
+            "(model = { ... } in [[algorithm]])",
             stacklevel=2,
         )
+
+
+def _class_of(name: str) -> type[Algorithm]:
+    """What algorithms of this name, and those made of it, are."""
+    build = algorithms[name].build
+    assert isinstance(build, type)
+    return build
 
 
 def _algorithm(config: Config, table: AlgorithmTable) -> Algorithm:

@@ -5,6 +5,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from coterie.__main__ import SPINS
+
 # The same examples every time, and no stopwatch: a busy machine changes no result.
 settings.register_profile(
     "steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -12,7 +14,7 @@ settings.register_profile(
 settings.load_profile("steady")
 
 # Tests run side by side: threads of torch that wait for each other must not keep a core busy.
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 # Sockets, brokers and processes of this machine: where it is so busy that a real deadline passes, a
 # test may be tried again, and the last line of pytest says how often that was.

@@ -201,8 +201,8 @@ def test_the_report_says_who_was_restarted(tmp_path):
     run(config_of(restarts=1), tmp_path / "run")
     page = write_report([tmp_path / "run"]).read_text()
     assert (
-        "Started again with another seed, not settled after round 2: stubborn, seed 1 (1 x) and "
-        "stubborn, seed 2 (1 x)." in page
+        "Started again with another seed, not settled after round 2: stubborn, seed 1 (1 x, then "
+        "not settled) and stubborn, seed 2 (1 x, then not settled)." in page
     )
     assert "0/2, 2 restarted" in (tmp_path / "run" / "tables" / "results.md").read_text()
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())

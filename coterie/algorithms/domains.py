@@ -150,13 +150,13 @@ def live_share(named: dict[str, Tensor], layers: Sequence[str]) -> Tensor:
 
 
 ADVICE = {  # by who tells the domains
-    "teacher": "let the teacher follow less often (every), use fewer domains, or centred = true",
+    "teacher": "let the teacher follow less often (every), use fewer domains, keep centred = true",
     "clients": "the clients are too much alike for so many domains: use fewer",
     "attributes": "nearly all samples are told to be in it: see how the data tell domains",
 }
 
 
-def warn_of_collapse(counts: Tensor, done: int, by: str = "teacher") -> None:
+def warn_of_collapse(counts: Tensor, done: int, by: str) -> None:
     """Say so where hardly any samples are outside of one domain; counts: [replicas, D]."""
     domains = counts.shape[-1]
     trained = counts[counts.sum(-1) > 0]

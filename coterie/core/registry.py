@@ -228,8 +228,8 @@ def imported(path: str, kind: str) -> Callable[..., Any]:
 def _found_nowhere(module: str, error: Exception) -> str:
     """What to do where there is no such module; empty: there is, and it failed by itself."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    if missing and f"{module}.".startswith(f"{missing}."):
-        where = "run the script that defines it" if module == "__main__" else "is it on PYTHONPATH?"
+    if module[:1] in ("", ".") or (missing and f"{module}.".startswith(f"{missing}.")):
+        where = "is it on PYTHONPATH?"
     elif isinstance(error, FileNotFoundError) and error.filename == module:
         where = "relative to this folder"
     else:
@@ -250,7 +250,8 @@ def _inside(home: ModuleType, attribute: str, module: str) -> Any:
             for name, value in vars(home).items()
             if callable(value) and getattr(value, "__module__", "") == home.__name__
         ]
-        raise unknown(f"name in {module!r}:", attribute, own or ["(none)"]) from None
+        script = " (run the script that defines it)" if module == "__main__" else ""
+        raise unknown(f"name in {module!r}{script}:", attribute, own or ["(none)"]) from None
 
 
 def _module_of_file(path: str) -> ModuleType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
@@ -26,15 +27,17 @@ def turn(program: Program, inbox: Inbox | None, rows: int) -> Message | Returned
     try:
         message = next(program) if inbox is None else program.send(inbox)
     except StopIteration as stop:
-        if not is_dataclass(stop.value):
+        if not is_dataclass(stop.value) or isinstance(stop.value, type):
             raise InputError(
                 f"`{name}` of an algorithm returns the next state, a frozen dataclass of tensors, "
-                f"and here it returned {_kind(stop.value)}; end it with `return State(...)`"
+                f"and here ({_place(program)}) it returned {_kind(stop.value)}; end it with "
+                "`return State(...)`"
             ) from None
         return Returned(stop.value)
-    fault = _fault(message, rows)
-    if fault:
-        program.throw(TypeError(fault))  # so that the traceback names the line of the `yield`
+    if fault := _fault(message, rows):
+        with suppress(StopIteration):
+            program.throw(TypeError(fault))  # so that the traceback names the line of the `yield`
+        raise InputError(f"{fault} ({_place(program)})")  # caught there
     return message
 
 
@@ -46,16 +49,30 @@ def _fault(message: object, rows: int) -> str:
         return ""
     if not isinstance(message.rows, Mapping):
         return f"what is sent is a dict of names and tensors, and here {_kind(message.rows)}"
-    own = isinstance(message, Fetch) or message.sender is None
-    count = rows if own else len(message.sender)  # type: ignore[arg-type, union-attr]
+    sender = None if isinstance(message, Fetch) else message.sender
+    if sender is not None and not _are_rows(sender, rows):
+        return f"`sender` is a tensor of rows of the block, 0 to {rows - 1}, and here {sender!r}"
+    count = rows if sender is None else len(sender)
     for name, part in message.rows.items():
         if not isinstance(part, Tensor):
             return f"{name!r} of what is sent is {_kind(part)}, not a tensor"
         if part.ndim == 0 or len(part) != count:
             had = "no rows" if part.ndim == 0 else f"{len(part)} row{'s' * (len(part) != 1)}"
-            whose = f"the block has {rows} nodes" if own else f"`sender` names {count}"
+            whose = f"the block has {rows} nodes" if sender is None else f"`sender` names {count}"
             return f"{name!r} of what is sent has {had}, and {whose}"
     return ""
+
+
+def _are_rows(sender: object, rows: int) -> bool:
+    if not isinstance(sender, Tensor) or sender.ndim != 1 or sender.is_floating_point():
+        return False
+    return sender.is_cuda or bool(((sender >= 0) & (sender < rows)).all())  # no wait for a GPU
+
+
+def _place(program: Program) -> str:
+    """Where the text of a program begins."""
+    code = program.gi_code  # type: ignore[attr-defined]
+    return f"{code.co_filename.rpartition('/')[2]}, line {code.co_firstlineno}"
 
 
 def _kind(value: object) -> str:

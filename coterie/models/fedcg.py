@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from coterie.core.samples import Pool
 from coterie.errors import InputError, unknown
 from coterie.models.branches import Branches, DomainLayer, Projection, kind_of
 from coterie.models.registry import Model, Shape, models
 from coterie.models.user import build_model, check_model
 
 MOMENTUM = 0.1  # of the running middle, as batch norm's
+PIXEL = 255  # a domain d is told by pixels of d / 255
 By = Literal["teacher", "clients", "attributes"]
 
 
@@ -56,18 +57,13 @@ class FedCGModel(Model):
     def weighs_losses(self) -> bool:
         return self.by != "attributes" and self.student not in (0, 1)
 
-    def problem(self, inputs: np.ndarray) -> str:
-        if self.by != "attributes":
-            return ""
-        last = inputs[:, -1]
-        told = last[:, 0, 0] if last.ndim == 3 else last
-        whole = (last == told[:, None, None]).all() if last.ndim == 3 else (told % 1 == 0).all()
-        if whole and told.min(initial=0) >= 0 and told.max(initial=0) < self.domains:
+    def problem(self, pool: Pool) -> str:
+        if self.by != "attributes" or not len(pool.inputs) or _told(pool, self.domains):
             return ""
         return (
             f"with by = 'attributes' the last channel of every sample is its domain, 0 to "
-            f"{self.domains - 1}, and here it is not; use data that tell it, such as "
-            "{ name = 'celeba', domains = true } with domains = 32"
+            f"{self.domains - 1}, and here it is not, or no longer after a shift or normalising; "
+            "use data that tell it, such as { name = 'celeba', domains = true } with domains = 32"
         )
 
     @property
@@ -87,6 +83,20 @@ class FedCGModel(Model):
             return DomainNet(build_model(self.spec, _without_domain(shape))(), None, self)
         base = build_model(self.spec, shape)()
         return DomainNet(base, classifier(shape, self.domains), self)
+
+
+def _told(pool: Pool, domains: int) -> bool:
+    """Whether all samples, as a model reads them, say their domain."""
+    last = pool.inputs[:, -1].flatten(1) if pool.inputs.ndim == 4 else pool.inputs[:, -1:]
+    said = last[:, 0].double()
+    if pool.inputs.dtype == torch.uint8:
+        scale, offset = (part.flatten()[-1] for part in pool.affine)
+        said = said * scale + offset
+    if pool.inputs.ndim == 4:
+        said = PIXEL * said
+    near = (said - said.round()).abs() < 1e-3
+    inside = (said.round() >= 0) & (said.round() < domains)
+    return bool((last == last[:, :1]).all() and (near & inside).all())
 
 
 def classifier(shape: Shape, domains: int) -> nn.Module:
@@ -163,7 +173,7 @@ class DomainNet(nn.Module):
     def _told(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The samples without their last channel, and the domain that it says."""
         last = x[:, -1]
-        domain = 255 * last[:, 0, 0] if x.ndim == 4 else last  # pixels are in 0..1
+        domain = PIXEL * last[:, 0, 0] if x.ndim == 4 else last
         return x[:, :-1], self._one_hot(domain.round(), x)
 
     def _named(self, x: Tensor) -> Tensor:

@@ -6,10 +6,10 @@ import abc
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from torch import nn
 
 from coterie.core.registry import Registry
+from coterie.core.samples import Pool
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Model(abc.ABC):
     def build(self, shape: Shape) -> nn.Module:
         """A freshly initialised module; its `head` attribute names the layers of its head."""
 
-    def problem(self, inputs: np.ndarray) -> str:
-        """Why samples [N, ...] cannot be given to it, where their shape fits; empty: they can."""
+    def problem(self, pool: Pool) -> str:
+        """Why samples cannot be given to it, though their shape fits; empty: they can."""
         return ""
 
 

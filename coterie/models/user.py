@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from coterie.core.registry import called, imported
+from coterie.core.samples import Pool
 from coterie.errors import InputError
 from coterie.models.registry import Model, Shape, models
 
@@ -42,10 +42,10 @@ def check_model(spec: Mapping[str, Any]) -> Model | None:
     return None if ":" in str(spec.get("name", "")) else models.build(options)
 
 
-def check_samples(spec: Mapping[str, Any], *inputs: np.ndarray) -> None:
+def check_samples(spec: Mapping[str, Any], *pools: Pool) -> None:
     """Refuse samples that fit a model's shape and are none for it all the same."""
     model = check_model(spec)
-    for problem in filter(None, map(model.problem, inputs) if model else ()):
+    for problem in filter(None, map(model.problem, pools) if model else ()):
         raise InputError(f"model {spec['name']!r} {problem}")
 
 

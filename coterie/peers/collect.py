@@ -246,7 +246,7 @@ def _server_bytes(servers: Sequence[Story]) -> float | None:
 
 
 def write_summary(
-    folder: Path, config: Config, stories: Sequence[Story], expected: Iterable[int]
+    folder: Path, config: Config, stories: Sequence[Story], expected: Iterable[int] = ()
 ) -> Record:
     """Write records and summary of a run folder that should hold these peers; returns the summary.
 

@@ -98,7 +98,7 @@ def run_id(config: Config, nodes: Nodes) -> bytes:
         "name": config.experiment.name,
         "seed": config.experiment.seeds[0],
         "nodes": nodes_of(config),
-        "algorithm": table.model_dump(exclude={"label", "train"}),
+        "algorithm": table.model_dump(exclude={"label", "train", "model"}),
         "train": config.train_of(table).model_dump(),
         "columns": [[c.name, list(c.shape)] for c in nodes.layout.columns],
         "split": nodes.layout.split,

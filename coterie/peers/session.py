@@ -211,7 +211,7 @@ class Session:
         """Leave a folder that can be used, however far the run came."""
         self.diary.end(outcome)
         story = read_story(self.out)
-        write_summary(self.out, self.member.config, [story] if story else [], [self.member.id])
+        write_summary(self.out, self.member.config, [story] if story else [])
         self.state = "done" if outcome.finished else "stopped"
         self.say(self._last_line(outcome))
         if outcome.finished:

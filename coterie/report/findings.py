@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coterie.report.records import Study
-from coterie.report.summarize import aggregate
+from coterie.report.summarize import aggregate, settled_at_once
 from coterie.report.tables import ORACLE, in_order, shown
 
 NAMED = 4  # more labels than this are told as the best and the worst
@@ -122,8 +122,8 @@ def _doubt(first: Sequence[float] | None, second: Sequence[float] | None) -> str
 def _settled(results: Sequence[Mapping[str, Any]]) -> str:
     counts: dict[str, list[bool]] = {}
     for result in results:
-        if result["settled"] is not None:
-            counts.setdefault(shown(result), []).append(result["settled"])
+        if (flag := settled_at_once(result)) is not None:
+            counts.setdefault(shown(result), []).append(flag)
     told = [f"{name} in {sum(flags)} of {len(flags)} seeds" for name, flags in counts.items()]
     return f"Settled: {_list(told)}.{_restarts(results)}{_stories(results)}" if told else ""
 
@@ -133,7 +133,11 @@ def _restarts(results: Sequence[Mapping[str, Any]]) -> str:
     again = [result for result in results if result.get("restarts")]
     if not again:
         return ""
-    names = [f"{shown(r)}, seed {r['seed']} ({r['restarts']} x)" for r in again]
+    names = [
+        f"{shown(r)}, seed {r['seed']} ({r['restarts']} x, then {'' if r['settled'] else 'not '}"
+        "settled)"
+        for r in again
+    ]
     after = again[0]["abandoned"][0]["round"]
     return f" Started again with another seed, not settled after round {after}: {_list(names)}."
 

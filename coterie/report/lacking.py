@@ -3,57 +3,48 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
-
-from pydantic import BaseModel, ValidationError
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from coterie.report.records import Run
 from coterie.report.summarize import Result
 
 
-class Length(BaseModel):
-    """How many rounds with which seeds."""
-
-    rounds: int = 0
-    seeds: list[int] = []
-
-
-class Ratios(BaseModel):
-    """The scenarios; none: the one of the clusters' own counts."""
-
-    ratios: list[str] = []
-
-
-class Ending(BaseModel):
-    """Whether a stack ends once it is at the target."""
-
-    stop: bool = False
-
-
-class Planned(BaseModel):
+@dataclass(frozen=True)
+class Planned:
     """What the configuration of a run asks for, as far as it matters here."""
 
-    experiment: Length = Length()
-    data: Ratios = Ratios()
-    evaluate: Ending = Ending()
+    rounds: int
+    runs: int  # of each algorithm: scenarios times seeds
+    stop: bool  # whether a stack ends once it is at the target
 
     def standing(self, label: str, results: Sequence[Result]) -> str:
         """How far an algorithm is; empty: at its end."""
         own = [result for result in results if result.label == label]
         if not own:
             return f"{label} has not begun"
-        done, arrived = min(r.rounds for r in own), all(r.rounds_to_target for r in own)
-        if done < self.experiment.rounds and not (self.evaluate.stop and arrived):
-            return f"{label} after {done} of {self.experiment.rounds} rounds"
-        runs = max(1, len(self.data.ratios)) * len(self.experiment.seeds)
-        return f"{label} with {len(own)} of {runs} runs" if len(own) < runs else ""
+        begun = [result.rounds for result in own if not self._ended(result)]
+        if begun:
+            return f"{label} after {min(begun)} of {self.rounds} rounds"
+        return f"{label} with {len(own)} of {self.runs} runs" if len(own) < self.runs else ""
+
+    def _ended(self, result: Result) -> bool:
+        there = self.stop and result.rounds_to_target is not None
+        return there or result.rounds >= self.rounds
+
+
+def _planned(config: Mapping[str, Any]) -> Planned:
+    length, ratios = config["experiment"], config.get("data", {}).get("ratios", ())
+    runs = max(1, len(ratios)) * len(length["seeds"])
+    return Planned(int(length["rounds"]), runs, config.get("evaluate", {}).get("stop", False))
 
 
 def lacking(run: Run) -> list[str]:
     """A sentence for what is not finished and one for who is not there; none: it is whole."""
     try:
-        planned = Planned.model_validate(tomllib.loads(run.config))
-    except (tomllib.TOMLDecodeError, ValidationError):
+        planned = _planned(tomllib.loads(run.config))
+    except (ValueError, KeyError, TypeError, AttributeError):  # an edited file, a cut one
         return []
     summary = run.summary
     parts = [planned.standing(label, summary.results) for label in summary.order]

@@ -15,7 +15,7 @@ from coterie.report import figures
 from coterie.report.figures import Panel
 from coterie.report.heads import History, drawn_rounds, histories
 from coterie.report.records import Study
-from coterie.report.summarize import Results
+from coterie.report.summarize import Results, settled_at_once
 from coterie.report.tables import NOTHING, Cell, Table, in_order, shown, without_empty
 
 
@@ -57,7 +57,7 @@ def settlement_table(results: Results, order: list[str]) -> Table:
 
 def _row(group: list[Mapping[str, Any]]) -> list[Cell]:
     known = [result for result in group if result["settled"] is not None]
-    flags = [result["settled"] and not result.get("restarts") for result in known]
+    flags = [bool(settled_at_once(result)) for result in known]
     rate, again = rate_of(flags), sum(1 for result in known if result.get("restarts"))
     when = [r["first_settled_round"] for r, flag in zip(known, flags, strict=True) if flag]
     times = [float(np.median(when)), min(when), max(when)] if when else [None] * 3

@@ -150,13 +150,13 @@ def aggregate(results: Results) -> dict[str, dict[str, dict[str, dict[str, Any]]
     """Label -> scenario -> key -> mean, std (ddof 0) and ci95 over seeds.
 
     Clusters have keys such as `accuracy:majority`, and where there are more than two, their pairs
-    keys such as `equalized_odds:A|B`. The mean of `settled` is the share of seeds that
-    settled. `cluster_mean` is the accuracy in which all clusters count alike, while `accuracy_all`
-    counts nodes. `fair_accuracy_of_means` is the thesis's reading: of the seed-averaged ones. What
-    nodes got that did not train has keys such as `unseen_accuracy_all`, what all models do on the
-    test samples of all nodes such as `everywhere_accuracy_all`, what heads or models do that tests
-    picked such as `by_tests_accuracy_all`, and what a server noted of its last round such as
-    `note:entropy`.
+    keys such as `equalized_odds:A|B`. The mean of `settled` is the share of seeds that settled
+    without starting again. `cluster_mean` is the accuracy in which all clusters count alike, while
+    `accuracy_all` counts nodes. `fair_accuracy_of_means` is the thesis's reading: of the seed-
+    averaged ones. What nodes got that did not train has keys such as `unseen_accuracy_all`, what
+    all models do on the test samples of all nodes such as `everywhere_accuracy_all`, what heads or
+    models do that tests picked such as `by_tests_accuracy_all`, and what a server noted of its last
+    round such as `note:entropy`.
     """
     table: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for (label, scenario), group in grouped(results).items():
@@ -177,6 +177,12 @@ def spread(values: Iterable[float | None]) -> dict[str, Any]:
     there = list(values)
     interval = confidence_interval(there)
     return {"mean": mean(there), "std": std(there), "ci95": list(interval) if interval else None}
+
+
+def settled_at_once(result: Mapping[str, Any]) -> bool | None:
+    """Whether a run settled without starting again; None where nothing settles."""
+    settled: bool | None = result.get("settled")
+    return settled if settled is None else settled and not result.get("restarts")
 
 
 def cluster_names(results: Results) -> list[str]:
@@ -217,6 +223,7 @@ def _spreads(group: Results) -> dict[str, dict[str, Any]]:
         keys[f"{place}_{key}"] = spread((r.get(place) or {}).get(key) for r in group)
     for name in dict.fromkeys(name for r in group for name in r.get("notes") or {}):
         keys[f"note:{name}"] = spread((r.get("notes") or {}).get(name) for r in group)
+    keys["settled"] = spread(settled_at_once(r) for r in group)
     keys["cluster_mean"] = spread(_cluster_mean(r) for r in group)
     keys["fair_accuracy_of_means"] = _fair_accuracy_of_means(keys)
     return keys

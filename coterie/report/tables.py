@@ -19,6 +19,7 @@ from coterie.report.summarize import (
     cluster_pairs,
     grouped,
     pair_key,
+    settled_at_once,
 )
 
 ORACLE = "(knows the clusters)"
@@ -266,7 +267,7 @@ def _cell(column: Column, found: Mapping[str, Spread]) -> Cell:
 
 
 def _settled(group: Results) -> Cell:
-    known = [result["settled"] for result in group if result.get("settled") is not None]
+    known = [flag for flag in map(settled_at_once, group) if flag is not None]
     if not known:
         return Cell(NOTHING)
     again = sum(1 for result in group if result.get("restarts"))

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.metrics.traffic import format_bytes
-from coterie.report.summarize import Results, aggregate, cluster_names, grouped
+from coterie.report.summarize import (
+    Results,
+    aggregate,
+    cluster_names,
+    grouped,
+    settled_at_once,
+)
 from coterie.report.tables import NOTHING, Cell, Table, plus_minus, shown
 from coterie.reproduce.experiment import Experiment, PaperTable
 
@@ -66,8 +72,8 @@ class Row:
         return Difference(value, beyond=bool(allowed) and abs(value) > allowed)
 
     def settled(self) -> tuple[int, int] | None:
-        """How many seeds settled, of how many; None for algorithms that choose nothing."""
-        known = [r["settled"] for r in self.results if r.get("settled") is not None]
+        """How many seeds settled at once, of how many; None for algorithms that choose nothing."""
+        known = [flag for flag in map(settled_at_once, self.results) if flag is not None]
         return (sum(known), len(known)) if known else None
 
 

@@ -109,11 +109,9 @@ def _print(table: Table) -> None:
 def list_parts(order: Order) -> None:
     """The parts of one experiment: how much each is, and how far."""
     experiment = library.load(order.name)
-    wanted = {part.name for part in experiment.chosen(order.only)}
+    listed = parts.tasks(experiment, order.root, order.scale, order.only)
     say(experiment.file.title, style="bold")
-    for task in parts.tasks(experiment, order.root, order.scale):
-        if task.part.name not in wanted:
-            continue
+    for task in listed:
         home = task.folder.parent.name
         whose = "" if home == f"{experiment.name}{order.scale.suffix()}" else f", of {home}"
         say(f"  {task.part.name:<20} {_amount(experiment, task)}  {_standing(task)}{whose}")

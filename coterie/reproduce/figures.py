@@ -124,7 +124,8 @@ NOTES: dict[Kind, str] = {
     "heads": "Train loss of every head: mean over a cluster's nodes, ± one standard deviation.",
     "choices": "How many nodes of each cluster prefer each head.",
     "matrix": "How many nodes of each cluster prefer each head in the end.",
-    "rate": "Share of seeds that are settled in a round, with 95% intervals (Wilson).",
+    "rate": "Share of seeds that are settled in a round, with 95% intervals (Wilson); not those "
+    "that started again.",
     "shares": "Share of a cluster's nodes at each head, mean over seeds; a cluster's heads are "
     "ranked by their nodes in the last round.",
     "family": "Who follows which model: a colour is a camp; a model has the colour of those from "

@@ -50,12 +50,16 @@ def data_sets() -> dict[str, list[str]]:
     return {name: sorted(set(_data_sets(path))) for name, path in names().items()}
 
 
-def _data_sets(path: Path) -> Iterator[str]:
+def _data_sets(path: Path, only: str = "") -> Iterator[str]:
+    """Those of an experiment, or of one of its parts."""
     table = _table(path)
-    for place in (table, *table.get("part", ())):
-        yield from _named(place.get("data", {}).get("source", ()))
+    common = table.get("data", {}).get("source", ())
+    for part in table.get("part", ()):
+        if only in ("", part.get("name")):
+            yield from _named(part.get("data", {}).get("source", common))
     for use in table.get("uses", ()):
-        yield from _data_sets(path.with_name(f"{use.partition('/')[0]}.toml"))
+        name, _, part = use.partition("/")
+        yield from _data_sets(path.with_name(f"{name}.toml"), part)
 
 
 def _named(source: Any) -> Iterator[str]:

@@ -204,9 +204,9 @@ def test_k_means_needs_a_client_a_domain():
 
 
 def test_domains_that_collapse_are_warned_of():
-    warn_of_collapse(torch.tensor([[90, 10, 0], [0, 0, 0]]), 20)
+    warn_of_collapse(torch.tensor([[90, 10, 0], [0, 0, 0]]), 20, "teacher")
     with pytest.warns(UserWarning, match=r"after round 40 one of 3 domains has 99\.9%"):
-        warn_of_collapse(torch.tensor([[500, 500, 0], [999, 1, 0]]), 40)
+        warn_of_collapse(torch.tensor([[500, 500, 0], [999, 1, 0]]), 40, "teacher")
     assert_close(entropy(torch.tensor([[3, 3], [5, 0], [0, 0]])), torch.tensor([0.693147, 0, 0]))
 
 

@@ -169,6 +169,13 @@ BAD_TABLES = {  # what is wrong -> the tables, and what the message has to say
         ["dpsgd", "degree 9", "6 nodes"],
     ),
     "unknown model": (tiny(model__name="logistics"), ["'logistics'", "did you mean 'logistic'?"]),
+    "unknown model that no algorithm trains": (
+        tiny(
+            model__name="logistics",
+            algorithm=[{"name": "local", "model": {"name": "logistic"}}],
+        ),
+        ["'logistics'", "did you mean 'logistic'?"],
+    ),
     "a model of images on a table": (
         tiny(data__source="synthetic", data__clusters=clusters(6), model__name="lenet"),
         ["lenet", "'mlp'"],
@@ -193,6 +200,10 @@ BAD_TABLES = {  # what is wrong -> the tables, and what the message has to say
     "a user model with dropout": (tiny(model__name="nets:dropping"), ["dropout", "p=0.5"]),
     "a user model that is not there": (tiny(model__name="nets:abs"), ["nets", "'abs'"]),
     "a user model without module": (tiny(model__name="absent:build"), ["'absent'", "PYTHONPATH"]),
+    "a user model in a file without its ending": (
+        tiny(model__name="./nets:build"),
+        ["folder/file.py:function"],
+    ),
     "user data that do not fit": (
         tiny(data__source="sets:ragged", data__clusters=clusters(2)),
         ["sets:ragged", "5 inputs but 4 targets"],

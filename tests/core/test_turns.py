@@ -68,11 +68,29 @@ def test_what_cannot_be_sent_is_told_at_the_line_that_yields_it(said: Any, words
     assert names[-1] == "program"  # so that a user's own file and line are in the traceback
 
 
-@pytest.mark.parametrize("wrong", [None, ROWS, (ROWS, ROWS), {"params": ROWS}])
+@pytest.mark.parametrize("sender", [[0, 0, 3], torch.tensor([0, 4, 1]), WHO.float()])
+def test_a_sender_that_names_no_rows_of_the_block_is_told(sender: Any) -> None:
+    assert "`sender` is a tensor of rows of the block, 0 to 3" in told(
+        Send({"params": ROWS[:3]}, RING, sender=sender)
+    )
+
+
+def test_a_mistake_that_a_program_catches_is_told_all_the_same() -> None:
+    def stubborn() -> Program:
+        try:
+            yield None  # type: ignore[misc]
+        except TypeError:
+            yield Listen(RING)
+
+    with pytest.raises(InputError, match=r"and here nothing \(test_turns.py, line \d+\)"):
+        turn(stubborn(), None, 4)
+
+
+@pytest.mark.parametrize("wrong", [None, ROWS, (ROWS, ROWS), {"params": ROWS}, State])
 def test_a_program_that_returns_no_state_is_told_so_by_its_name(wrong: Any) -> None:
     playing = program(Listen(RING), wrong)
     turn(playing, None, 4)
-    with pytest.raises(InputError, match=r"`program` of an algorithm returns the next state"):
+    with pytest.raises(InputError, match=r"returns the next .* here \(test_turns.py, line 2\d"):
         turn(playing, object(), 4)  # type: ignore[arg-type]
 
 

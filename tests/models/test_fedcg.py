@@ -6,7 +6,6 @@ import warnings
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import grad, vmap
 from torch.testing import assert_close
 
+from coterie.core.samples import Pool
 from coterie.errors import InputError
 from coterie.models import Shape, check_samples, models
 from coterie.models.branches import Branches, DomainLayer, projection
@@ -188,20 +188,32 @@ def test_a_domain_that_is_told_is_the_last_channel_of_an_image():
 
 def test_samples_that_do_not_tell_their_domain_are_refused():
     options = {"name": "fedcg", "base": "leaf-celeba", "domains": 4, "by": "attributes"}
-    faces = np.random.default_rng(1).integers(4, size=(5, 4, 8, 8)).astype(np.uint8)
+    faces = torch.randint(4, (5, 4, 8, 8), dtype=torch.uint8, generator=torch.manual_seed(1))
     with pytest.raises(InputError, match="the last channel of every sample is its domain, 0 to 3"):
-        check_samples(options, faces)
-    faces[:, 3] = np.arange(5)[:, None, None] % 4
-    check_samples(options, faces, faces[:0])
+        check_samples(options, pool(faces))
+    faces[:, 3] = torch.arange(5, dtype=torch.uint8)[:, None, None] % 4
+    check_samples(options, pool(faces), pool(faces[:0]))
     with pytest.raises(InputError, match="its domain, 0 to 2, and here it is not"):
-        check_samples({**options, "domains": 3}, faces)
-    check_samples({**options, "by": "teacher", "domains": 3}, faces)
-    rows = np.array([[0.5, 1.0], [0.2, 3.0]], np.float32)
-    check_samples(options, rows)
+        check_samples({**options, "domains": 3}, pool(faces))
+    check_samples({**options, "by": "teacher", "domains": 3}, pool(faces))
+    rows = torch.tensor([[0.5, 1.0], [0.2, 3.0]])
+    check_samples(options, pool(rows))
     for wrong in (0.5, -1.0, 4.0, float("nan")):
         rows[0, 1] = wrong
         with pytest.raises(InputError, match="its domain"):
-            check_samples(options, rows)
+            check_samples(options, pool(rows))
+
+
+def test_a_domain_that_normalising_makes_unreadable_is_refused():
+    options = {"name": "fedcg", "base": "leaf-celeba", "domains": 4, "by": "attributes"}
+    faces = torch.full((2, 4, 8, 8), 3, dtype=torch.uint8)
+    with pytest.raises(InputError, match="or no longer after a shift or normalising"):
+        check_samples(options, replace(pool(faces), mean=(0.5,) * 4, std=(0.5,) * 4))
+
+
+def pool(inputs: torch.Tensor) -> Pool:
+    """Samples that are not normalised."""
+    return Pool(inputs, torch.zeros(len(inputs)), (0.0,) * 4, (1.0,) * 4)
 
 
 def test_layers_are_named_one_by_one_or_by_a_pattern():

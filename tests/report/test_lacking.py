@@ -50,6 +50,15 @@ def test_a_run_that_ended_at_its_target_is_finished(tmp_path: Path) -> None:
     assert lacks(tmp_path, whole(20, "true"), rounds=7, rounds_to_target=6.5) == []
 
 
+def test_a_run_whose_seeds_ended_apart_is_finished_once_each_is_at_its_end(tmp_path: Path) -> None:
+    lacks(tmp_path, whole(20, "true"), rounds=20)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    for result in summary["results"][::2]:
+        result.update(rounds=7, rounds_to_target=6.5)
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert lacking(read_run(tmp_path)) == []
+
+
 def test_algorithms_and_seeds_that_have_not_begun_are_named(tmp_path: Path) -> None:
     (told,) = lacks(tmp_path, whole(20).replace("3]", "3, 4]"), rounds=20, label="facade")
     assert "facade with 6 of 4 runs" not in told and "epidemic has not begun" in told

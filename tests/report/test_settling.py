@@ -7,6 +7,7 @@ from coterie.metrics.statistics import share_interval
 from coterie.report.heads import History, drawn_rounds, head_losses, head_shares, histories
 from coterie.report.records import Study, combine, read_run
 from coterie.report.settling import rate_of, settlement_rates, settlement_table
+from coterie.report.summarize import aggregate
 
 from .folder import Made, write_run
 
@@ -63,6 +64,7 @@ def test_a_seed_that_started_again_has_not_settled(tmp_path: Path) -> None:
     table = settlement_table(study.results, study.order)
     told = dict(zip(table.header, table.texts()[0], strict=True))
     assert (told["settled"], told["restarted"]) == ("1/3", "1")
+    assert aggregate(study.results)["facade"]["14:2"]["settled"]["mean"] == 1 / 3
     (panel,) = settlement_rates(study)
     assert max(trace.y[-1] for trace in panel.figure.data if trace.name == "facade") < 40
 

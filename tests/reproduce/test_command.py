@@ -173,6 +173,7 @@ def test_experiments_and_their_parts_are_listed(coterie, file):
     assert coterie("reproduce").out == outcome.out
     assert "four algorithms, three ratios (cifar10)" in outcome.out
     assert "half clothing (fashion-mnist, mnist) mcfl-digits" in outcome.out
+    assert "which layers have branches (celeba)" in outcome.out  # uses a part of a file on femnist
     outcome = coterie("reproduce", file, "--list", "--only", "facade")
     assert "facade" in outcome.out and "el 2 scenarios" not in outcome.out
     outcome = coterie("reproduce", file, "--list")
