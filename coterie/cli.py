@@ -68,17 +68,8 @@ def run(
     resume: Resume = False,
 ) -> None:
     """Run a configuration: every algorithm in it, every seed; a table and report.html."""
-    _execute(configuration.load(_file(file, out, resume), changes or ()), out, device, resume)
-
-
-def _file(file: Path | None, out: Path | None, resume: bool) -> Path | None:
-    """The file, or that of the run to go on with."""
-    if not resume or file is not None or out is None:
-        return file
-    own = out / "config.toml"
-    if not own.is_file():
-        raise InputError(f"there is no run to resume in {str(out)!r} (it has no config.toml)")
-    return own
+    file = configuration.file_of(file, out, resume)
+    _execute(configuration.load(file, changes or ()), out, device, resume)
 
 
 @app.command()
@@ -95,7 +86,8 @@ def compare(
 ) -> None:
     """Compare several algorithms and seeds on the same data in one table."""
     names = () if algorithms is None else _split(algorithms)
-    config = configuration.load(_file(file, out, resume), changes or (), names)
+    file = configuration.file_of(file, out, resume)
+    config = configuration.load(file, changes or (), names)
     if seeds:
         table = config.model_dump(exclude_none=True)
         table["experiment"]["seeds"] = seeds

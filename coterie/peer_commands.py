@@ -91,7 +91,7 @@ def launch(
 
     with Stop() as stop:
         changes = [*(changes or ()), *([f"runtime.link='{link}'"] if link else [])]
-        config = configuration.load(file, changes)
+        config = configuration.load(configuration.file_of(file, out, resume), changes)
         from coterie.peers.play import Order, play
 
         code = play(Order(config, out, peers, algorithm, seed, broker, device, resume), stop)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from pathlib import Path
 
 from coterie.display import console, print_results, say
 from coterie.peers.board import Board
@@ -33,15 +32,10 @@ def play(order: Order, stop: Stop) -> int:
         print_results(summary)
         say(f"report: {write_report([out])}")
     if stop.number:
-        say(f"stopped; go on with: coterie launch {_again(out)}")
+        say(f"stopped; go on with: coterie launch --out {shlex.quote(str(out))} --resume")
         return stop.code
     return 1 if launch.children.died else 0
 
 
 def _how(code: int | None) -> str:
     return f"signal {-code}" if code and code < 0 else f"exit code {code}"
-
-
-def _again(out: Path) -> str:
-    where = shlex.quote(str(out))
-    return f"{shlex.quote(str(out / 'config.toml'))} --out {where} --resume"
