@@ -348,6 +348,10 @@ def test_a_launch_over_grpc_is_the_run_that_was_simulated(coterie, here):
     assert "round 3/3 peers 4/4" in " ".join(out.split()) and "report: out/report.html" in out
     same_as_simulated(coterie, here, file, here / "out")
     assert "3 done 3/3" in coterie("status", "out").out
+    again = begin("launch", "--out", "out", "--resume", cwd=here)  # without the file
+    out, err = again.communicate(timeout=LONG)
+    assert again.returncode == 0, out + err
+    assert summary(here / "out")["rounds"] == 3
 
 
 @needs_mosquitto
