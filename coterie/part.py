@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -100,6 +100,8 @@ class PartRun:
         if finished is not None:
             self.watch.part(self.part.name, self.rounds, self.rounds)
             return finished
+        if self.watch.stop():  # asked for in the last round of the part before
+            raise Stopped([])
         first = self._begin()
         self.watch.part(self.part.name, first, self.rounds)
         with drawing_ahead(self.part.nodes.population, self.rounds):
@@ -117,10 +119,16 @@ class PartRun:
                 return t
             self._round(t)
             if self.watch.stop() and t + 1 < self.rounds:
-                self._save(t + 1)
-                self._evaluate(t + 1, "round")  # after the checkpoint: a resumed run forgets it
-                raise Stopped(self._results(t + 1))
+                self._stop(t + 1)
         return self.rounds
+
+    def _stop(self, done: int) -> NoReturn:
+        """Save, and test what there is, which a resumed run forgets."""
+        self._save(done)
+        if done % self.config.evaluate.every:
+            self.watch.early(f"{self.part.name}: saved after round {done}; testing its models")
+            self._evaluate(done, "round")
+        raise Stopped(self._results(done))
 
     def _arrived(self) -> bool:
         """Whether the run ends early, since every replica has been at the target."""

@@ -73,7 +73,9 @@ def launch(
     peers: Annotated[
         int | None, typer.Option(help="How many; as many as the configuration has nodes.")
     ] = None,
-    algorithm: Algorithm = "",
+    algorithm: Annotated[
+        str, typer.Option(help="Which one; one that the file lacks has its defaults.")
+    ] = "",
     seed: Seed = None,
     link: Annotated[str, typer.Option(help="grpc or mqtt; default: that of the file.")] = "",
     broker: Annotated[
@@ -91,7 +93,8 @@ def launch(
 
     with Stop() as stop:
         changes = [*(changes or ()), *([f"runtime.link='{link}'"] if link else [])]
-        config = configuration.load(configuration.file_of(file, out, resume), changes)
+        file, chosen = configuration.file_of(file, out, resume), [algorithm] if algorithm else []
+        config = configuration.load(file, changes, chosen)
         from coterie.peers.play import Order, play
 
         code = play(Order(config, out, peers, algorithm, seed, broker, device, resume), stop)

@@ -28,6 +28,7 @@ from coterie.environment import describe_environment
 from coterie.errors import InputError
 from coterie.errors import at as _at
 from coterie.family import without_family
+from coterie.mistakes import mistake
 from coterie.models import check_model
 from coterie.part import Part, PartRun, Stopped, Watch
 from coterie.report.summarize import aggregate
@@ -66,6 +67,8 @@ def run(
             tracker.log(folder)
         return summary
     except OSError as error:
+        if error.errno is None or mistake(error):  # raised by an algorithm or a model
+            raise
         raise _unwritable(folder, error) from None
 
 
@@ -232,6 +235,13 @@ def _check_together(config: Config, table: AlgorithmTable) -> None:
                 f"a part of model {config.model_of(table).name!r} learns at a rate of its own, by "
                 f"the weight of its loss, and {spec!r} does not notice weights; use 'sgd'"
             )
+    if model and algorithm.made_for not in ("", config.model_of(table).name):
+        warnings.warn(
+            f"{config.label(table)} is made for the model {algorithm.made_for!r}, and does less "
+            f"with {config.model_of(table).name!r}; give it one of its own "
+            "(model = { ... } in [[algorithm]])",
+            stacklevel=2,
+        )
     if model and model.algorithm and not isinstance(algorithm, _class_of(model.algorithm)):
         warnings.warn(
             f"{config.label(table)} trains the model {config.model_of(table).name!r}, parts of "

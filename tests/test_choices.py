@@ -51,6 +51,19 @@ def test_every_round_of_algorithms_that_pick_is_written(tmp_path):
     assert {record["same"] for record in found if record["label"] == "oracle"} == {1.0}
 
 
+def test_a_stop_in_the_last_round_of_an_algorithm_ends_the_run_before_the_next(tmp_path):
+    config = coterie.Config.model_validate({**CONFIG, "algorithm": CONFIG["algorithm"][:2]})
+    done: list[int] = []
+    watch = Watch(round=done.append, stop=lambda: 7 in done)
+    with pytest.raises(Stopped):
+        coterie.run(config, tmp_path / "run", device="cpu", watch=watch)
+    assert done == [1, 2, 3, 4, 5, 6, 7]
+    kept = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert {result["label"] for result in kept["results"]} == {"ppdl"}
+    summary = coterie.run(config, tmp_path / "run", device="cpu", resume=True)
+    assert len(summary["results"]) == 4
+
+
 def test_a_stopped_run_goes_on_with_the_same_picks(tmp_path):
     config = coterie.Config.model_validate({**CONFIG, "algorithm": CONFIG["algorithm"][:2]})
     coterie.run(config, tmp_path / "whole", device="cpu")

@@ -7,6 +7,7 @@ does with the parts of it: average all, let the teacher follow the student, join
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -62,6 +63,7 @@ class ClientState:
 class FedCG(Federated):
     """FedCG (Caldarola et al., 2021): FedAvg of a model 'fedcg', whose domains help each other."""
 
+    made_for: ClassVar[str] = "fedcg"
     fraction: float = 1.0  # the share of the clients that take part in a round
     clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
     every: int = 20  # T, rounds after which the teacher becomes the student

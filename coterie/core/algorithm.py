@@ -57,6 +57,8 @@ def replica_field() -> Any:
 class Algorithm(abc.ABC):
     """A frozen dataclass whose fields are the hyper-parameters."""
 
+    # the registered model that it is made for; with another it is a simpler algorithm
+    made_for: ClassVar[str] = ""
     # True: it reads gradients off local steps, so these must be plain ones (SGD, no momentum)
     reads_steps: ClassVar[bool] = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from torch import Tensor
@@ -33,12 +33,26 @@ def turn(program: Program, inbox: Inbox | None, rows: int) -> Message | Returned
                 f"and here ({_place(program)}) it returned {_kind(stop.value)}; end it with "
                 "`return State(...)`"
             ) from None
+        if fault := _misfit(stop.value, rows):
+            raise InputError(f"`{name}` of an algorithm ({_place(program)}): {fault}") from None
         return Returned(stop.value)
     if fault := _fault(message, rows):
         with suppress(StopIteration):
             program.throw(TypeError(fault))  # so that the traceback names the line of the `yield`
         raise InputError(f"{fault} ({_place(program)})")  # caught there
     return message
+
+
+def _misfit(state: Any, rows: int) -> str:
+    """Which tensor of a state has not a row for each node; empty: none."""
+    for part in fields(state):
+        value = getattr(state, part.name)
+        if not isinstance(value, Tensor) or part.metadata.get("axis") == "replica":
+            continue
+        if value.ndim == 0 or len(value) != rows:
+            shape = list(value.shape)
+            return f"{part.name!r} of the state has the shape {shape}, and the block {rows} nodes"
+    return ""
 
 
 def _fault(message: object, rows: int) -> str:

@@ -375,6 +375,18 @@ def test_a_model_for_one_algorithm_is_told_under_another(coterie, here):
         assert coterie("run", file, "--out", "out").code == 0
 
 
+def test_an_algorithm_that_is_made_for_another_model_is_told(coterie, here):
+    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "fedcg"}]))
+    with pytest.warns(UserWarning, match="fedcg is made for the model 'fedcg', and does less with"):
+        assert coterie("run", file, "--out", "out").code == 0
+
+
+def test_who_looks_at_the_true_clusters_is_told_so_at_the_own_line(coterie, here):
+    (here / "cheat.py").write_text(MINE.replace("nodes.train(state.params, t)", "nodes.cluster"))
+    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "cheat.py:Mine"}]))
+    refused(coterie("run", file, "--out", "out"), "oracle=True", "(cheat.py, line", "--resume")
+
+
 def test_the_kernels_are_left_alone_without_a_gpu(coterie, here):
     file = write(here / "tiny.toml", tiny())
     with pytest.warns(UserWarning, match="the fast kernels are not used: they need a GPU"):

@@ -27,7 +27,10 @@ BAD_WORDS = {  # what is wrong -> words beside the file, and what the message ha
     ),
     "a link": (["--link", "post", "--out", "out"], ["runtime.link", "'post'"]),
     "a number of peers": (["--peers", "9", "--out", "out"], ["4 nodes (3:1)", "got 9"]),
-    "an algorithm": (["--algorithm", "dac", "--out", "out"], ["unknown algorithm 'dac'"]),
+    "an algorithm": (
+        ["--algorithm", "facadee", "--out", "out"],
+        ["unknown algorithm 'facadee'", "did you mean 'facade'?"],
+    ),
     "nothing to resume": (["--resume", "--out", "out"], ["no launch to resume", "'out'"]),
     "nowhere to resume": (["--resume"], ["--resume needs --out"]),
 }

@@ -109,3 +109,15 @@ def test_a_mistake_of_the_program_itself_passes() -> None:
     make: Callable[[], Program] = failing
     with pytest.raises(ZeroDivisionError):
         turn(make(), None, 4)
+
+
+@pytest.mark.parametrize(
+    ("params", "shape"), [(ROWS.mean(0), "[2]"), (ROWS[:3], "[3, 2]"), (ROWS.sum(), "[]")]
+)
+def test_a_state_without_a_row_for_every_node_is_told_where_it_is_made(params, shape) -> None:
+    playing = program(Listen(RING), State(params))
+    turn(playing, None, 4)
+    with pytest.raises(InputError) as told:
+        turn(playing, object(), 4)  # type: ignore[arg-type]
+    words = f"'params' of the state has the shape {shape}, and the block 4 nodes"
+    assert words in str(told.value) and "(test_turns.py, line" in str(told.value)
