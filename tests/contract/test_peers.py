@@ -281,7 +281,7 @@ def test_clients_with_samples_of_their_own_and_a_server_without(here):
     [
         (["--peers", "5"], ["4 nodes (3:1)", "--peers must be 4, got 5", "data.clusters.plain"]),
         (["--link", "carrier-pigeon"], ["runtime.link", "'carrier-pigeon'"]),
-        (["--algorithm", "local"], ["unknown algorithm 'local'", "facade"]),
+        (["--algorithm", "facde"], ["unknown algorithm 'facde'", "did you mean 'facade'?"]),
         (["--resume"], ["--resume needs --out"]),
         (["--resume", "--out", "none"], ["no launch to resume in 'none'"]),
         (["--out", "."], ["'.' is not empty", "--resume"]),
