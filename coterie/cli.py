@@ -20,6 +20,7 @@ from coterie.display import Display, console, print_results, say
 from coterie.errors import InputError, unknown
 from coterie.keys_command import keys_app
 from coterie.mistakes import mistake, show_traceback
+from coterie.resuming import file_of
 
 app = typer.Typer(
     add_completion=False,
@@ -68,7 +69,7 @@ def run(
     resume: Resume = False,
 ) -> None:
     """Run a configuration: every algorithm in it, every seed; a table and report.html."""
-    file = configuration.file_of(file, out, resume)
+    file = file_of(file, out, resume)
     _execute(configuration.load(file, changes or ()), out, device, resume)
 
 
@@ -86,7 +87,7 @@ def compare(
 ) -> None:
     """Compare several algorithms and seeds on the same data in one table."""
     names = () if algorithms is None else _split(algorithms)
-    file = configuration.file_of(file, out, resume)
+    file = file_of(file, out, resume)
     config = configuration.load(file, changes or (), names)
     if seeds:
         table = config.model_dump(exclude_none=True)

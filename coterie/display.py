@@ -115,6 +115,8 @@ class Display:
 
 def print_results(summary: dict[str, Any]) -> None:
     """The results, as many columns as the terminal is wide; report.html and tables/ have all."""
+    from coterie.report.summarize import newcomers
+
     marks = {r["label"]: "*" if r["oracle"] else "" for r in summary["results"]}
     grid = _grid(summary, marks)
     dropped = _without_room(grid, summary["clusters"], console.width)
@@ -125,6 +127,8 @@ def print_results(summary: dict[str, Any]) -> None:
     console.print(text, style="dim", highlight=False)
     if again := sum(1 for result in summary["results"] if result.get("restarts")):
         say(f"settled: {again} of these runs started again with another seed", style="dim")
+    if told := newcomers(summary["results"]):
+        say(told, style="dim")
     if any(marks.values()):
         console.print("* (knows the clusters): for reference only", style="dim", highlight=False)
     if dropped:
@@ -148,7 +152,7 @@ def _without_room(grid: dict[str, list[str]], clusters: Sequence[str], room: int
     """The columns that are left out, the least important first, so that no number is cut."""
     between = [shown for name in clusters[-2:0:-1] for shown in (f"{name} %", name)]
     one = ["nodes"] if len(set(grid["nodes"])) < 2 else []  # the same in every row
-    least = ["odds", "sent", *one, "settled", "unseen %", "unseen", "fair %", *between]
+    least = ["server", "odds", "sent", *one, "settled", "unseen %", "unseen", "fair %", *between]
     kept = dict(grid)
     dropped: list[str] = []
     for name in least:
@@ -191,7 +195,10 @@ def _columns(summary: dict[str, Any]) -> dict[str, str]:
         columns |= {"fair %": "fair_accuracy", "odds": "equalized_odds"}
     if any(result["settled"] is not None for result in summary["results"]):
         columns["settled"] = "settled"
-    return columns | {"sent": "bytes_per_node"}
+    columns["sent"] = "bytes_per_node"
+    if any(result.get("server_bytes") is not None for result in summary["results"]):
+        columns["server"] = "server_bytes"
+    return columns
 
 
 def _cell(name: str, value: dict[str, Any] | None) -> str:
@@ -200,7 +207,7 @@ def _cell(name: str, value: dict[str, Any] | None) -> str:
     if value is None or value["mean"] is None:
         return "–"
     mean = value["mean"]
-    if name == "sent":
+    if name in ("sent", "server"):
         return format_bytes(mean)
     if name == "settled":
         return f"{mean:.0%}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -265,6 +266,7 @@ class PartRun:
         sent = self.simulation.exchange.sent.reshape(-1, part.nodes.n)[number]
         metrics = self.metrics[number]
         abandoned = list(part.abandoned[number]) if part.abandoned else []
+        names = part.newcomer_clusters
         return {
             **self._where(replica),
             "algorithm": part.algorithm_name,
@@ -278,12 +280,14 @@ class PartRun:
             "rounds_to_target": self._reached(number, history["overall"]),
             **self._settlement(number, done, history["choice"]),
             "models": alive(self.simulation.lineage(), number),
+            "chosen": name_of(part.algorithm)[0],
             "restarts": len(abandoned),
             "abandoned": abandoned,
             "train_seconds": self.seconds / len(part.replicas),
             "parity_reason": part.parity_reasons[number],
             "before_all_reduce": None if self.before is None else self.before[number],
             "unseen": self.unseen[number],
+            "newcomers": dict(Counter(names[number])) if names else {},
             "everywhere": self.everywhere[number] if self.everywhere else None,
             "by_tests": self.by_tests[number] if self.by_tests else None,
             "notes": latest(history["note"], self._where(replica)),
@@ -313,6 +317,7 @@ class PartRun:
             [r["round"] for r in changes],
             self.part.clusters[number],
             options_of(self.part.algorithm),
+            name_of(self.part.algorithm),
         )
 
     def _model_file(self, key: int) -> Path:
@@ -331,6 +336,13 @@ def make_simulation(config: Config, part: Part) -> Simulated:
         return simulation_of(part.algorithm, [part.nodes], whole)
     blocks = [part.nodes[row] for row in torch.arange(n).split(1)]
     return simulation_of(part.algorithm, blocks, FrameExchange(n, threshold=least))
+
+
+def name_of(algorithm: Algorithm) -> tuple[str, str]:
+    """What to call what nodes choose: heads, whole models, or models of their own making."""
+    if getattr(algorithm, "heads", 0):
+        return settlement.HEADS
+    return settlement.WHOLE if getattr(algorithm, "models", 0) else settlement.MODELS
 
 
 def options_of(algorithm: Algorithm) -> int:

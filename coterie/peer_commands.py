@@ -10,6 +10,7 @@ import typer
 
 from coterie import config as configuration
 from coterie.errors import InputError
+from coterie.resuming import file_of
 
 Set = Annotated[
     list[str] | None,
@@ -93,7 +94,7 @@ def launch(
 
     with Stop() as stop:
         changes = [*(changes or ()), *([f"runtime.link='{link}'"] if link else [])]
-        file, chosen = configuration.file_of(file, out, resume), [algorithm] if algorithm else []
+        file, chosen = file_of(file, out, resume), [algorithm] if algorithm else []
         config = configuration.load(file, changes, chosen)
         from coterie.peers.play import Order, play
 

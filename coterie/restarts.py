@@ -17,7 +17,7 @@ from coterie.config import Config
 from coterie.core.drawing import Drawing
 from coterie.core.nodes import Nodes
 from coterie.metrics import settlement
-from coterie.part import Metrics, Part, Stopped, Watch, make_simulation, options_of
+from coterie.part import Metrics, Part, Stopped, Watch, make_simulation, name_of, options_of
 from coterie.runtimes.checkpoint import read_json, write_atomically
 
 STEP = 123456  # what a new start adds to the seed, as in the thesis's runner
@@ -114,8 +114,8 @@ def _lost(config: Config, trial: Part, watch: Watch) -> dict[int, Metrics]:
     sent = simulation.exchange.sent.double().view(len(trial.replicas), -1).mean(1).tolist()
     lost = {}
     for place, names in enumerate(trial.clusters):
-        judge, name = settlement.judge_of(options, names), settlement.named(options)
-        why = settlement.problems(choices[place], names, judge, name)
+        judge = settlement.judge_of(options, names)
+        why = settlement.problems(choices[place], names, judge, name_of(trial.algorithm))
         if why and settlement.can_settle(options, names):
             seed = trial.nodes.population.seeds[place]
             start = {"seed": seed, "round": rounds, "why": why, "bytes_per_node": sent[place]}

@@ -13,17 +13,16 @@ import coterie
 
 torch.set_num_threads(1)  # operations are tiny
 
+MLP = {"name": "mlp", "hidden": [6]}
 TABLES: dict[str, Any] = {
     "experiment": {"seeds": [1, 2], "rounds": 4},
     "data": {"clusters": [{"name": "all", "nodes": 6}]},
-    "model": {
-        "name": "fedcg",
-        "base": {"name": "mlp", "hidden": [6]},
-        "layers": ["*"],
-        "domains": 2,
-    },
+    "model": {"name": "fedcg", "base": MLP, "layers": ["*"], "domains": 2},
     "train": {"steps": 2, "batch": 4},
-    "algorithm": [{"name": "fedcg", "clients": 3, "every": 10}, {"name": "fedavg", "clients": 3}],
+    "algorithm": [
+        {"name": "fedcg", "clients": 3, "every": 10},
+        {"name": "fedavg", "clients": 3, "model": MLP},
+    ],
     "evaluate": {"every": 2, "unseen_clients": 0.34},
     "runtime": {"models": False},
 }

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Judge = Callable[[ArrayLike, ArrayLike], bool]
 HEADS = "head", "heads"  # what nodes choose, one and several
+WHOLE = "model", "models"  # whole ones
 MODELS = "the model of node", "the models of nodes"  # named by the first of those who follow it
 KEYS = ("settled", "first_settled_round", "adjusted_rand_index", "settlement")  # of a result
 
@@ -67,12 +68,16 @@ def first_settled_round(
 
 
 def verdict(
-    choices: Sequence[Sequence[int]], rounds: Sequence[int], cluster: Sequence[str], heads: int
+    choices: Sequence[Sequence[int]],
+    rounds: Sequence[int],
+    cluster: Sequence[str],
+    heads: int,
+    name: tuple[str, str] = HEADS,
 ) -> dict[str, Any]:
     """Whether and when rows of choices settled, and how well the last matches the clusters.
 
     `rounds` are those of the rows; no rows: the algorithm does not choose. All is None where there
-    is nothing to sort.
+    is nothing to sort. `name` is what nodes choose is called.
     """
     if not len(choices) or not can_settle(heads, cluster):
         return dict.fromkeys(KEYS)
@@ -82,14 +87,9 @@ def verdict(
         judge(choices[-1], cluster),
         None if first is None else rounds[first],
         adjusted_rand_index(choices[-1], cluster),
-        story(rounds, choices, cluster, judge, named(heads)),
+        story(rounds, choices, cluster, judge, name),
     )
     return dict(zip(KEYS, found, strict=True))
-
-
-def named(heads: int) -> tuple[str, str]:
-    """What to call what nodes choose, of which there are so many; 0: models of their own making."""
-    return HEADS if heads else MODELS
 
 
 def adjusted_rand_index(choice_row: ArrayLike, cluster: ArrayLike) -> float:

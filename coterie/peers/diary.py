@@ -26,7 +26,7 @@ from coterie.family import family_records
 from coterie.metrics.accuracy import per_node
 from coterie.metrics.evaluation import plain
 from coterie.notes import Notes
-from coterie.part import options_of
+from coterie.part import name_of, options_of
 from coterie.peers.member import Member
 from coterie.personal import personal_file
 from coterie.runtimes.checkpoint import write_atomically
@@ -136,6 +136,7 @@ class Diary:
             "algorithm": part.algorithm_name,
             "oracle": part.oracle,
             "heads": options_of(part.algorithm),
+            "chosen": name_of(part.algorithm),
             "parity_reason": part.parity_reasons[0],
         }
 

@@ -122,24 +122,26 @@ def fairness_bars(study: Study) -> list[Panel]:
 def choice_timelines(study: Study) -> list[Panel]:
     """For each result and cluster: how many of its nodes preferred each head, over rounds."""
     panels = []
-    for name, rounds, choices, clusters in _choices(study):
-        heads = int(choices.max()) + 1
+    for result, rounds, choices, clusters in _choices(study):
+        heads, word = int(choices.max()) + 1, result.get("chosen", "head")
         for cluster in clusters_of(study, clusters):
             chosen = choices[:, clusters == cluster]
             counts = np.stack([(chosen == head).sum(axis=1) for head in range(heads)])
-            title = f"{cluster}: nodes preferring each head"
-            panels.append(Panel(title, _stack(rounds, counts), name))
+            title = f"{cluster}: nodes preferring each {word}"
+            panels.append(Panel(title, _stack(rounds, counts, word), result_name(result)))
     return panels
 
 
 def choice_matrices(study: Study) -> list[Panel]:
     """For each result: how many nodes of each cluster preferred each head in the end."""
     panels = []
-    for name, _, choices, clusters in _choices(study):
+    for result, _, choices, clusters in _choices(study):
+        word = result.get("chosen", "head")
         names, heads = clusters_of(study, clusters), range(int(choices.max()) + 1)
         last = choices[-1]
         counts = [[int(((last == h) & (clusters == c)).sum()) for h in heads] for c in names]
-        panels.append(Panel("In the end: cluster and head", _heat_map(names, counts), name))
+        figure = _heat_map(names, counts, word)
+        panels.append(Panel(f"In the end: cluster and {word}", figure, result_name(result)))
     return panels
 
 
@@ -261,8 +263,8 @@ def _bar(look: Look, found: Mapping[str, Mapping[str, Any]]) -> go.Bar:
 
 def _choices(
     study: Study,
-) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64], NDArray[np.str_]]]:
-    """Name, rounds `[r]`, choices `[r, nodes]` and clusters `[nodes]` of the first seeds."""
+) -> Iterator[tuple[Mapping[str, Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.str_]]]:
+    """Result, rounds `[r]`, choices `[r, nodes]` and clusters `[nodes]` of the first seeds."""
     frame = study.frames["choice"]
     usable = frame["choice"].map(len).eq(frame["clusters"].map(len)) & frame["round"].notna()
     frame = frame[usable & frame["choice"].map(bool)]
@@ -273,7 +275,7 @@ def _choices(
         rows = rows[rows["seed"] == result["seed"]]
         if len(rows) and seen[where] < SEEDS:
             seen[where] += 1
-            yield (result_name(result), *_until(rows, result["rounds"]))
+            yield (result, *_until(rows, result["rounds"]))
 
 
 def result_name(result: Mapping[str, Any]) -> str:
@@ -300,7 +302,7 @@ def clusters_of(study: Study, clusters: NDArray[np.str_]) -> list[str]:
     return [name for name in study.clusters if name in there] + sorted(there - set(study.clusters))
 
 
-def _stack(rounds: NDArray[np.int64], counts: NDArray[np.int64]) -> go.Figure:
+def _stack(rounds: NDArray[np.int64], counts: NDArray[np.int64], word: str) -> go.Figure:
     figure = canvas("rounds", "nodes")
     for head, row in enumerate(counts):
         color = HEADS[head % len(HEADS)]
@@ -308,7 +310,7 @@ def _stack(rounds: NDArray[np.int64], counts: NDArray[np.int64]) -> go.Figure:
             go.Scatter(
                 x=rounds.tolist(),
                 y=row.tolist(),
-                name=f"head {head}",
+                name=f"{word} {head}",
                 stackgroup="heads",
                 fillcolor=color,
                 line={"shape": "hv", "width": 0, "color": color},
@@ -319,12 +321,12 @@ def _stack(rounds: NDArray[np.int64], counts: NDArray[np.int64]) -> go.Figure:
     return figure
 
 
-def _heat_map(names: Sequence[str], counts: Sequence[Sequence[int]]) -> go.Figure:
+def _heat_map(names: Sequence[str], counts: Sequence[Sequence[int]], word: str) -> go.Figure:
     figure = canvas("", "")
     figure.add_trace(
         go.Heatmap(
             z=counts,
-            x=[f"head {head}" for head in range(len(counts[0]))],
+            x=[f"{word} {head}" for head in range(len(counts[0]))],
             y=[plain(name) for name in names],
             text=counts,
             texttemplate="%{text}",

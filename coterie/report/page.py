@@ -17,6 +17,7 @@ from coterie.report.figures import Panel
 from coterie.report.findings import findings
 from coterie.report.lacking import lacking
 from coterie.report.records import Run, Study, combine, read_run
+from coterie.report.summarize import newcomers
 from coterie.report.tables import Cell, Table
 
 # The page asks nobody for anything, whatever a run folder holds.
@@ -31,9 +32,9 @@ NOTES = {
     "bars": "How differently clusters are treated; whiskers: one standard deviation over seeds.",
     "pairs": "0 is fair. The results above are means over these pairs.",
     "bytes": "The mean over all nodes against what a node has sent, each copy counted; the final "
-    "all-reduce is left out.",
-    "choices": "Settled means that each cluster's nodes prefer one head, and distinct clusters "
-    "distinct heads.",
+    "all-reduce is left out, and what a server sends is in the table of results.",
+    "choices": "Settled means that each cluster's nodes prefer one head or model, and distinct "
+    "clusters distinct ones.",
     "picked": "Of the peers with whom nodes averaged, those of their own cluster. Mean over seeds; "
     "the band is one standard deviation, the dotted line what chance gives.",
     "competitive": "Groups that the bandit of a node in the middle can still draw: the mean over "
@@ -45,9 +46,9 @@ NOTES = {
     "(domains have no order of their own), and the entropy of these shares, 0 where one has all.",
     "notes": "What the server noted of the last round: the entropy of the domains' shares, and "
     "lambda, by which branches count, of every layer.",
-    "nodes": "Over nodes, whatever their cluster. Variance in squared percentage points; Jain's "
-    "index is 1 where all nodes do alike. Unseen nodes did not train: they got what the algorithm "
-    "gives to newcomers.",
+    "nodes": "Over nodes, whatever their cluster; of fewer than 20 nodes the worst tenth is one. "
+    "Variance in squared percentage points; Jain's index is 1 where all nodes do alike. Unseen "
+    "nodes did not train: they got what the algorithm gives to newcomers.",
     "table": "Mean ± standard deviation over seeds. The best of each scenario is marked, save for "
     "algorithms that are told the clusters; the fairest among those that have nine tenths of the "
     "best accuracy, since guessing treats all alike. DP and EO: demographic parity and equalized "
@@ -194,7 +195,8 @@ def _nodes(study: Study) -> str:
         return ""
     colors = {label: look.color for label, look in figures.looks(study).items()}
     made = table_html(tables.nodes_table(results, study.order), colors)
-    return f'<h2>Who is served worst</h2><p class="soft">{NOTES["nodes"]}</p>{made}'
+    note = escape(f"{NOTES['nodes']} {newcomers(results)}")
+    return f'<h2>Who is served worst</h2><p class="soft">{note}</p>{made}'
 
 
 def seeds(study: Study) -> str:
@@ -262,7 +264,7 @@ def _grid(name: str, row: Sequence[Panel], drawn: list[Panel], keys: bool) -> st
 def _choices(study: Study, drawn: list[Panel]) -> str:
     heads = figures.without(study, family.labels(study))
     made = [*figures.choice_timelines(heads), *figures.choice_matrices(heads)]
-    return _picked("Which head nodes prefer", NOTES["choices"], made, drawn)
+    return _picked("Which head or model nodes prefer", NOTES["choices"], made, drawn)
 
 
 def _family(study: Study, drawn: list[Panel]) -> str:

@@ -44,7 +44,7 @@ PLAIN = (
 ELSEWHERE = (  # of newcomers, on the test samples of all nodes, of what tests would pick
     *("unseen", "everywhere", "by_tests"),
 )
-BY_CLUSTER = ("accuracy", "mse", *DISTANCES)  # such as `accuracy:minority`
+BY_CLUSTER = ("accuracy", "mse", "unseen_accuracy", *DISTANCES)  # such as `accuracy:minority`
 BEYOND = ("accuracy_all", "mse_all", "worst_tenth", "fair_accuracy")  # such as `unseen_mse_all`
 
 
@@ -124,6 +124,7 @@ class Result(Metrics):
     first_settled_round: int | None = None
     adjusted_rand_index: float | None = None
     settlement: str | None = None  # when it settled, or why it did not
+    chosen: str = "head"  # what nodes choose, where they do
     models: int | None = None  # alive in the end, where there is a family of them
     restarts: int = 0
     abandoned: list[Abandoned] = []
@@ -131,6 +132,7 @@ class Result(Metrics):
     parity_reason: str | None = None
     before_all_reduce: Metrics | None = None
     unseen: Metrics | None = None
+    newcomers: dict[str, int] = {}  # how many nodes of each cluster did not train
     notes: dict[str, float | None] = {}  # of the server, after the last round
     everywhere: Metrics | None = None
     by_tests: Metrics | None = None
@@ -162,6 +164,21 @@ def aggregate(results: Results) -> dict[str, dict[str, dict[str, dict[str, Any]]
     for (label, scenario), group in grouped(results).items():
         table.setdefault(label, {})[scenario] = _spreads(group)
     return table
+
+
+def newcomers(results: Results) -> str:
+    """Which nodes of each scenario did not train; empty: all did."""
+    counts = {r["scenario"]: r["newcomers"] for r in results if r.get("newcomers")}
+    told = [
+        f"{', '.join(f'{count} of {name}' for name, count in found.items())} ({scenario})"
+        for scenario, found in counts.items()
+    ]
+    if not told:
+        return ""
+    return (
+        f"Unseen: {'; '.join(told)}. Where that is another mix than that of the nodes that train, "
+        "compare cluster by cluster."
+    )
 
 
 def grouped(results: Results) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
@@ -221,6 +238,9 @@ def _spreads(group: Results) -> dict[str, dict[str, Any]]:
             keys[pair_key(distance, pair)] = spread(_of_pair(r, pair, distance) for r in group)
     for place, key in product(ELSEWHERE, BEYOND):
         keys[f"{place}_{key}"] = spread((r.get(place) or {}).get(key) for r in group)
+    newcomers = [(r.get("unseen") or {}).get("accuracy") or {} for r in group]
+    for name in dict.fromkeys(name for found in newcomers for name in found):
+        keys[f"unseen_accuracy:{name}"] = spread(found.get(name) for found in newcomers)
     for name in dict.fromkeys(name for r in group for name in r.get("notes") or {}):
         keys[f"note:{name}"] = spread((r.get("notes") or {}).get(name) for r in group)
     keys["settled"] = spread(settled_at_once(r) for r in group)

@@ -101,7 +101,7 @@ def results_table(
 
 def nodes_table(results: Results, order: Sequence[str] = ()) -> Table:
     """One row for each (scenario, label): how those are served who are served worst."""
-    columns = [*BY_NODE, *(UNSEEN if any(result.get("unseen") for result in results) else ())]
+    columns = [*BY_NODE, *_unseen(results)]
     spreads = aggregate(results)
     rows = [
         [
@@ -117,7 +117,7 @@ def nodes_table(results: Results, order: Sequence[str] = ()) -> Table:
 
 def seeds_table(results: Results, order: Sequence[str] = (), clusters: Sequence[str] = ()) -> Table:
     """One row for each (scenario, label, seed)."""
-    columns = [c for c in _columns(results, clusters) if c.key != "bytes_per_node"]
+    columns = [c for c in _columns(results, clusters) if c.write is not _bytes]
     extra = ["settled", "since round", "Rand index", "settlement", "restarts", "before all-reduce"]
     rows = []
     for _, group in in_order(results, order):
@@ -217,10 +217,6 @@ BY_NODE = (
     Column("variance", "accuracy_variance", plus_minus(1), -1),
     Column("Jain's index", "jain_index", plus_minus(4), 1),
 )
-UNSEEN = (
-    Column("unseen %", "unseen_accuracy_all", plus_minus(2), 1),
-    Column("worst 10% of unseen %", "unseen_worst_tenth", plus_minus(2), 1),
-)
 FAIRNESS = (
     Column("DP", "demographic_parity", plus_minus(4), -1),
     Column("EO", "equalized_odds", plus_minus(4), -1),
@@ -235,6 +231,15 @@ SEVERAL = (  # of more than two clusters
     Column("DP, worst pair", "demographic_parity_worst", plus_minus(4), -1),
     Column("EO, worst pair", "equalized_odds_worst", plus_minus(4), -1),
 )
+
+
+def _unseen(results: Results) -> list[Column]:
+    """What newcomers got, where there were some."""
+    there = [result["unseen"]["accuracy"] or {} for result in results if result.get("unseen")]
+    names = dict.fromkeys(name for found in there for name in found)
+    keys = {f"unseen {name} %": f"unseen_accuracy:{name}" for name in names if len(names) > 1}
+    keys |= {"unseen %": "unseen_accuracy_all", "worst 10% of unseen %": "unseen_worst_tenth"}
+    return [Column(title, key, plus_minus(2), 1) for title, key in keys.items() if there]
 
 
 def _columns(results: Results, clusters: Sequence[str]) -> list[Column]:
@@ -256,7 +261,10 @@ def _columns(results: Results, clusters: Sequence[str]) -> list[Column]:
         measured.append(Column("rounds to target", "rounds_to_target", plus_minus(1)))
     fair = several and metric == "accuracy"
     fairness = FAIRNESS * fair + SEVERAL * (fair and len(names) > 2)
-    return [*measured, *fairness, Column("sent/node", "bytes_per_node", _bytes)]
+    sent = [Column("sent/node", "bytes_per_node", _bytes)]
+    if any(result.get("server_bytes") is not None for result in results):
+        sent.append(Column("server sent", "server_bytes", _bytes))
+    return [*measured, *fairness, *sent]
 
 
 def _cell(column: Column, found: Mapping[str, Spread]) -> Cell:

@@ -84,4 +84,4 @@ def test_a_folder_without_a_readable_family_is_one_message(coterie, here, conten
 def test_the_report_draws_the_family(ran):
     page = (ran / "report.html").read_text()
     assert "The family of models" in page and "Who follows which model" in page
-    assert "Which head nodes prefer" not in page
+    assert "Which head or model nodes prefer" not in page

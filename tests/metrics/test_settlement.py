@@ -93,9 +93,11 @@ def test_the_problem_is_told_in_plain_words(choice: list[int], words: str) -> No
 
 
 def test_models_of_learners_are_called_so_and_not_heads() -> None:
-    told = settlement.verdict([[0, 0, 0, 3, 4, 0]], [7], THREE, heads=0)["settlement"]
+    told = settlement.verdict([[0, 0, 0, 3, 4, 0]], [7], THREE, 0, settlement.MODELS)["settlement"]
     assert "share the model of node 0" in told and "head" not in told
     assert "is split between the models of nodes 3 (1 node) and 4 (1 node)" in told
+    told = settlement.verdict([[0, 0, 0, 1, 1, 1]], [7], THREE, 3, settlement.WHOLE)["settlement"]
+    assert told == "never settled: B and C share model 1"
 
 
 def test_with_heads_to_spare_a_split_is_no_problem() -> None:

@@ -64,7 +64,7 @@ def test_as_many_camps_as_there_are_colours_are_told_apart() -> None:
 def test_the_page_draws_the_family_instead_of_heads(tmp_path: Path) -> None:
     study(tmp_path, LINES)
     text = write_report([tmp_path]).read_text(encoding="utf-8")
-    assert "The family of models" in text and "Which head nodes prefer" not in text
+    assert "The family of models" in text and "Which head or model nodes prefer" not in text
 
 
 @pytest.mark.parametrize(

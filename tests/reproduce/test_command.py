@@ -85,7 +85,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
 def test_an_interrupted_reproduction_goes_on_to_the_same_numbers(coterie, here, file, monkeypatch):
     with monkeypatch.context() as patch:
-        interrupt(patch, 2)
+        interrupt(patch, 3)  # before the first round, after it, then after the second
         outcome = coterie("reproduce", file, "--out", "stopped")
     assert outcome.code == 0, "the time was over; nobody pressed Ctrl-C"
     assert "go on with: coterie reproduce" in outcome.out and "--out stopped" in outcome.out
@@ -104,7 +104,7 @@ def test_an_interrupted_reproduction_goes_on_to_the_same_numbers(coterie, here, 
 
 def test_states_are_only_kept_until_a_part_is_done(coterie, here, file, monkeypatch):
     with monkeypatch.context() as patch:
-        interrupt(patch, 2)
+        interrupt(patch, 3)
         coterie("reproduce", file)
     saved = here / "runs/reproduce/tiny/el/checkpoints"
     assert [path.name for path in saved.glob("*.safetensors")] == ["EL.safetensors"]
