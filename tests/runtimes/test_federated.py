@@ -50,7 +50,7 @@ class Toy(Federated):
         who = inbox.receiver
         params = nodes[who].train((inbox["params"][inbox.sender] + state.params[who]) / 2, t)
         yield Send({"params": params}, along=self.up(t, nodes), sender=who)
-        return Clients(params, state.choice + 1)
+        return Clients(state.params.index_copy(0, who, params), state.choice + 1)
 
     def deliver(self, server: State, state: Clients, nodes: Nodes) -> Clients:
         return replace(state, params=(state.params + nodes.of_server(server.params)) / 2)
