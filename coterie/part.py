@@ -280,7 +280,7 @@ class PartRun:
             "rounds_to_target": self._reached(number, history["overall"]),
             **self._settlement(number, done, history["choice"]),
             "models": alive(self.simulation.lineage(), number),
-            "chosen": name_of(part.algorithm)[0],
+            "chosen": settlement.word(name_of(part.algorithm)),
             "restarts": len(abandoned),
             "abandoned": abandoned,
             "train_seconds": self.seconds / len(part.replicas),

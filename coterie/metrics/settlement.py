@@ -92,6 +92,11 @@ def verdict(
     return dict(zip(KEYS, found, strict=True))
 
 
+def word(name: Sequence[str]) -> str:
+    """What a figure calls one of what nodes choose."""
+    return HEADS[0] if tuple(name) == HEADS else WHOLE[0]
+
+
 def adjusted_rand_index(choice_row: ArrayLike, cluster: ArrayLike) -> float:
     """How alike the heads and the clusters sort the nodes: 1 is the same, about 0 is chance."""
     heads = np.unique(np.asarray(choice_row, np.int64), return_inverse=True)[1]

@@ -149,7 +149,7 @@ class Collection:
                     self.member.get("chosen", settlement.HEADS),
                 ),
                 "models": alive[-1]["count"] if alive else None,
-                "chosen": self.member.get("chosen", settlement.HEADS)[0],
+                "chosen": settlement.word(self.member.get("chosen", settlement.HEADS)),
                 "restarts": 0,
                 "abandoned": [],
                 "train_seconds": max((s.end or {}).get("seconds", 0.0) for s in there),

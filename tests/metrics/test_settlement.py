@@ -98,6 +98,8 @@ def test_models_of_learners_are_called_so_and_not_heads() -> None:
     assert "is split between the models of nodes 3 (1 node) and 4 (1 node)" in told
     told = settlement.verdict([[0, 0, 0, 1, 1, 1]], [7], THREE, 3, settlement.WHOLE)["settlement"]
     assert told == "never settled: B and C share model 1"
+    kinds = (settlement.HEADS, settlement.WHOLE, settlement.MODELS)
+    assert [settlement.word(kind) for kind in kinds] == ["head", "model", "model"]
 
 
 def test_with_heads_to_spare_a_split_is_no_problem() -> None:
