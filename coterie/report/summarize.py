@@ -57,7 +57,8 @@ def is_key(key: str) -> bool:
 def known_keys(clusters: Iterable[str] = ()) -> list[str]:
     """The keys that an aggregate may have of these clusters, but for pairs of them and notes."""
     beyond = [f"{place}_{name}" for place, name in product(ELSEWHERE, BEYOND)]
-    own = [f"{kind}:{name}" for name in clusters for kind in ("accuracy", "mse")]
+    kinds = ("accuracy", "mse", "unseen_accuracy")
+    own = [f"{kind}:{name}" for name in clusters for kind in kinds]
     return [*PLAIN, *beyond, "cluster_mean", "fair_accuracy_of_means", *own]
 
 

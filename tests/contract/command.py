@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -83,6 +84,11 @@ def tiny(**changes: Any) -> dict[str, Any]:
         else:
             table[section] = value
     return table
+
+
+def summary(folder: Path) -> dict:
+    """What a run folder says in the end."""
+    return json.loads((folder / "summary.json").read_text())
 
 
 def write(path: Path, table: dict[str, Any]) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from safetensors.torch import load_file
 from coterie import config as configuration
 from coterie import display
 from coterie.errors import InputError
-from tests.contract.command import begin, refused, tiny, write
+from tests.contract.command import begin, summary, tiny, write
 
 LISTED = {
     "algorithms": ["dpsgd", "epidemic", "facade", "idca", "local", "degree = 4", "heads = 2"],
@@ -41,10 +40,6 @@ def load(rows=80):
     y = (x[:, 0] > 0).astype(int)
     return x[10:], y[10:], x[:10], y[:10]
 """
-
-
-def summary(folder: Path) -> dict:
-    return json.loads((folder / "summary.json").read_text())
 
 
 def test_run_prints_a_table_and_writes_a_report(coterie, here):
@@ -243,47 +238,6 @@ def test_a_run_may_leave_the_models_out(coterie, here):
     assert not (here / "out" / "models").exists()
 
 
-MINE = '''
-from dataclasses import dataclass
-from coterie import Algorithm, Send, State, mix, regular
-
-@dataclass(frozen=True)
-class Mine(Algorithm):
-    """Half own, half heard."""
-
-    degree: int = 2  # neighbors
-
-    def start(self, nodes):
-        return State(nodes.initial_params())
-
-    def round(self, t, state, nodes):
-        params = nodes.train(state.params, t)
-        inbox = yield Send({"params": params}, along=nodes.graph(regular(self.degree), t))
-        return State((params + mix(params, inbox, "params")) / 2)
-
-    def personal(self, state, nodes):
-        return state.params
-'''
-
-
-def test_an_algorithm_of_ones_own_runs_and_resumes_by_its_import_path(coterie, here):
-    (here / "mine_here.py").write_text(MINE)
-    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "mine_here:Mine"}]))
-    assert coterie("run", file, "--out", "out").code == 0
-    more = coterie("run", "--out", "out", "--resume", "--set", "experiment.rounds=9")
-    assert more.code == 0 and "Mine 4:2" in more.out and "mine_here:" not in more.out
-    assert summary(here / "out")["results"][0]["rounds"] == 9
-
-
-def test_an_algorithm_in_a_file_is_called_by_its_class_in_tables_and_changes(coterie, here):
-    (here / "mine_there.py").write_text(MINE)
-    words = ["--set", "algorithm.Mine.degree=3", "--out", "out"]
-    file = write(here / "tiny.toml", tiny())
-    done = coterie("compare", file, "--algorithms", "./mine_there.py:Mine", *words)
-    assert done.code == 0 and "Mine 4:2" in done.out, done
-    assert "degree = 3" in (here / "out" / "config.toml").read_text()
-
-
 def test_runs_that_stopped_at_their_target_are_compared_by_rounds(coterie, here):
     both = [{"name": "epidemic", "degree": 2}, {"name": "local"}]
     table = tiny(experiment__rounds=60, algorithm=both, evaluate__target=60.0, evaluate__stop=True)
@@ -293,48 +247,6 @@ def test_runs_that_stopped_at_their_target_are_compared_by_rounds(coterie, here)
     assert "rounds to target" in (here / "race" / "tables" / "results.md").read_text()
     page = (here / "race" / "report.html").read_text()
     assert len(rounds) == 2 and "compare their rounds, not their accuracies" in page
-
-
-def test_a_misspelt_method_of_ones_own_algorithm_is_named(coterie, here):
-    (here / "mine_short.py").write_text(MINE.replace("def personal", "def persnal"))
-    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "mine_short:Mine"}]))
-    outcome = coterie("run", file)
-    assert outcome.code == 2 and "does not define personal" in outcome.err
-
-
-def test_a_mistake_in_ones_own_algorithm_is_one_message_and_once_mended_the_run_goes_on(
-    coterie, here, monkeypatch
-):
-    wrong = MINE.replace(
-        "        params = nodes.train(state.params, t)\n",
-        "        params = nodes.train(state.params[:, : 5 if t == 1 else None], t)\n",
-    )
-    (here / "slip.py").write_text(wrong)
-    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "./slip.py:Mine"}]))
-    line = 1 + wrong.splitlines().index(next(x for x in wrong.splitlines() if "5 if" in x))
-    failed = coterie("run", file, "--out", "out")
-    refused(failed, "RuntimeError", f"(slip.py, line {line}, in round)", "COTERIE_DEBUG=1")
-    assert "coterie run --out out --resume" in failed.err
-    monkeypatch.setenv("COTERIE_DEBUG", "1")
-    asked = coterie("run", "--out", "out", "--resume")
-    assert asked.code == 2 and "Traceback" in asked.err and "lockstep.py" in asked.err
-    (here / "slip.py").write_text(MINE + "\n")
-    forget(here / "slip.py")
-    assert coterie("run", "--out", "out", "--resume").code == 0
-    assert summary(here / "out")["results"][0]["rounds"] == 2
-
-
-def forget(file: Path) -> None:
-    """Let a file be read again, as a new process would."""
-    for name in [name for name in sys.modules if name.endswith(file.name)]:
-        del sys.modules[name]
-
-
-def test_a_round_without_a_yield_is_told_that_it_needs_one(coterie, here):
-    body = MINE[MINE.index("        params = nodes.train") : MINE.index("    def personal")]
-    (here / "silent.py").write_text(MINE.replace(body, "        return state\n\n"))
-    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "silent.py:Mine"}]))
-    refused(coterie("run", file, "--out", "out"), "generator", "returned a State", "yield Send")
 
 
 def test_the_written_configuration_has_every_option(coterie, here):
@@ -379,12 +291,6 @@ def test_an_algorithm_that_is_made_for_another_model_is_told(coterie, here):
     file = write(here / "tiny.toml", tiny(algorithm=[{"name": "fedcg"}]))
     with pytest.warns(UserWarning, match="fedcg is made for the model 'fedcg', and does less with"):
         assert coterie("run", file, "--out", "out").code == 0
-
-
-def test_who_looks_at_the_true_clusters_is_told_so_at_the_own_line(coterie, here):
-    (here / "cheat.py").write_text(MINE.replace("nodes.train(state.params, t)", "nodes.cluster"))
-    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "cheat.py:Mine"}]))
-    refused(coterie("run", file, "--out", "out"), "oracle=True", "(cheat.py, line", "--resume")
 
 
 def test_the_kernels_are_left_alone_without_a_gpu(coterie, here):
