@@ -76,5 +76,5 @@ class Scaffold(Federated):
             return own
         steps = clients.steps()[:, None]  # K; without samples there are none, and nothing to learn
         travelled = (steps.clamp(min=1) * clients.lr[:, None]).to(x)  # K eta_l
-        learned = clients.layout.trained().to(x.device) & (steps > 0)  # buffers have no gradient
-        return torch.where(learned, own - c + (x - y) / travelled, own)
+        learned = clients.layout.trained() & (steps > 0)  # buffers have no gradient
+        return torch.where(learned.to(x.device), own - c + (x - y) / travelled, own)
