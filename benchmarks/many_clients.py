@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     if options.host:
-        kept.HOST_ABOVE = 0
+        kept.GPU_SHARE = 0.0
     print(f"{'algorithm':<12}{'clients':>8}{'ms a round':>12}{'ms to test':>12}{'MiB kept':>10}")
     rows = []
     for algorithm in options.algorithms:

@@ -12,7 +12,7 @@ from coterie.core.federated import Federated
 from coterie.core.nodes import Nodes
 from coterie.core.transfer import to_device
 
-HOST_ABOVE = 4 << 30  # bytes: states that could grow beyond this lie in the host's memory
+GPU_SHARE = 0.25  # of a GPU's free memory: states that could grow beyond it lie in the host's
 
 
 class Kept:
@@ -56,8 +56,9 @@ class Kept:
         slots = self.slots.get(name)
         if slots is None:
             size = like[:1].numel() * like.element_size() * len(self.nodes)
-            home = torch.device("cpu") if size > HOST_ABOVE else like.device
-            slots = torch.empty(0, *like.shape[1:], dtype=like.dtype, device=home)
+            slots = torch.empty(
+                0, *like.shape[1:], dtype=like.dtype, device=_home(size, like.device)
+            )
         if len(slots) < self.used:
             room = min(max(self.used, 2 * len(slots)), len(self.nodes))
             slots = torch.cat([slots, slots.new_empty(room - len(slots), *slots.shape[1:])])
@@ -95,6 +96,13 @@ class Kept:
         if len(rows):
             self.put(rows, dataclasses.replace(made, **state))
         return True
+
+
+def _home(size: int, device: torch.device) -> torch.device:
+    """Where states of so many bytes lie: on the device of the models, if they fit there."""
+    if device.type == "cuda" and size > GPU_SHARE * torch.cuda.mem_get_info(device)[0]:
+        return torch.device("cpu")
+    return device
 
 
 def _kind(values: Tensor) -> tuple[torch.dtype, torch.Size]:

@@ -277,10 +277,18 @@ def test_a_checkpoint_without_what_the_clients_keep_is_refused(tmp_path: Path) -
 def test_large_states_lie_in_the_hosts_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = World(n=6).nodes()
     expected = models(played(made(Toy(clients=3), nodes)))
-    monkeypatch.setattr(keeping, "HOST_ABOVE", 0)
+    monkeypatch.setattr(keeping, "_home", lambda size, device: torch.device("cpu"))
     again = played(made(Toy(clients=3), nodes))
     assert again.kept[0].slots["params"].device.type == "cpu"
     assert torch.equal(models(again), expected)
+
+
+def test_states_lie_on_a_gpu_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4_000, 8_000))
+    gpu = torch.device("cuda", 0)
+    assert keeping._home(1_000, gpu) == gpu
+    assert keeping._home(1_001, gpu).type == "cpu"
+    assert keeping._home(1_001, torch.device("cpu")).type == "cpu"
 
 
 def test_what_is_no_part_of_a_deployed_model_is_not_fetched_for_it() -> None:
