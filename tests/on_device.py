@@ -1,26 +1,32 @@
 """A device that is not there: tensors at which the host may not look during a round.
 
 Whoever does so on a GPU waits until the GPU has come that far. Here it raises `HostLooked`.
+Whoever computes with a tensor there and one on the host fails on a GPU. Here, inside `elsewhere`,
+it raises `Apart`. The device calls itself `meta`: torch knows no other that needs no machine.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_any, tree_map_only
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_any, tree_leaves, tree_map_only
 
 import coterie.core.transfer
+from coterie.algorithms.bandit import AT_ONCE
 from coterie.core import Nodes, Population
 from coterie.core.engine import Engine, Scores, Work
 from coterie.core.samples import Pool, Samples
 
 aten = torch.ops.aten
+HOST, DEVICE = torch.device("cpu"), torch.device("meta")
 LOOKS = {  # a number for Python, or a shape that depends on values
     aten._local_scalar_dense,
     aten.equal,
@@ -39,37 +45,101 @@ class HostLooked(AssertionError):
     """The host would have waited for a GPU."""
 
 
+class Apart(AssertionError):
+    """Two tensors of one sum would lie on two devices."""
+
+
 class OnDevice(Tensor):
     """A tensor that lies elsewhere, and all that is computed from it."""
 
     inner: Tensor
-    is_cpu = False
+    may_look = False  # or it raises
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> OnDevice:
         made = Tensor._make_wrapper_subclass(
-            cls, inner.shape, strides=inner.stride(), dtype=inner.dtype, device=inner.device
+            cls, inner.shape, strides=inner.stride(), dtype=inner.dtype, device=DEVICE
         )
         made.inner = inner
         return made
 
     def tolist(self) -> Any:
-        raise HostLooked("tolist")
+        return self._looked("tolist").tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
-        raise HostLooked("numpy")
+        return self._looked("numpy").numpy(force=force)
 
     def cpu(self, *_: Any, **__: Any) -> Tensor:
-        raise HostLooked("cpu")
+        return self._looked("cpu")
+
+    def new_tensor(self, data: Any, **options: Any) -> Any:
+        return hidden(self.inner.new_tensor(data, **options))
+
+    def _looked(self, how: str) -> Tensor:
+        if not OnDevice.may_look:
+            raise HostLooked(how)
+        return self.inner
 
     @classmethod
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func.overloadpacket in LOOKS or _by_mask(func, args):
+        kwargs = kwargs or {}
+        to_host = kwargs.get("device") == HOST
+        looks = to_host or func.overloadpacket in LOOKS or _by_mask(func, args)
+        if looks and not cls.may_look:
             raise HostLooked(str(func))
-        args, kwargs = seen((args, kwargs or {}))
+        if _apart(func, args, kwargs):
+            raise Apart(str(func))
+        args, kwargs = seen((args, kwargs))
+        made = func(*args, **kwargs)
+        return made if to_host else hidden(made)
+
+
+class _Elsewhere(TorchDispatchMode):
+    """What is made on the device, or sent there, is hidden."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if kwargs.get("device") != DEVICE:
+            return func(*args, **kwargs)
+        args, kwargs = seen((args, {**kwargs, "device": HOST}))
         return hidden(func(*args, **kwargs))
+
+
+@contextmanager
+def elsewhere(may_look: bool = False) -> Iterator[None]:
+    """Inside, tensors can be made on the device, and must not meet those of the host."""
+    with pytest.MonkeyPatch.context() as patch, _Elsewhere():
+        patch.setattr(OnDevice, "may_look", may_look)
+        patch.setattr(torch, "tensor", _made(torch.tensor))
+        patch.setattr(torch, "as_tensor", _made(torch.as_tensor))
+        patch.setitem(AT_ONCE, DEVICE.type, AT_ONCE[HOST.type])
+        yield
+
+
+def _made(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A maker of tensors from numbers, which torch does not show to its modes."""
+
+    def tensor(data: Any, *, device: Any = None, **options: Any) -> Any:
+        there = device is not None and torch.device(device) == DEVICE
+        if not there:
+            return make(data, device=device, **options)
+        return hidden(make(seen(data), device=HOST, **options))
+
+    return tensor
+
+
+def _apart(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether it fails on a GPU: only numbers, indices and copies may come from the host."""
+    if func.overloadpacket in (aten.copy_, aten._to_copy):
+        return False
+    if func.overloadpacket in (aten.index, aten.index_put, aten.index_put_):
+        args = (args[0], *args[2:])
+    tensors = [part for part in tree_leaves((args, kwargs)) if isinstance(part, Tensor)]
+    return any(not isinstance(tensor, OnDevice) and tensor.dim() for tensor in tensors)
 
 
 def _by_mask(func: Any, args: Any) -> bool:
@@ -96,7 +166,7 @@ class EngineOnDevice(Engine):
     real: Engine
 
     def __post_init__(self) -> None:
-        self.layout, self.device = self.real.layout, self.real.device
+        self.layout, self.device = self.real.layout, DEVICE
         self.dtype = self.real.dtype
 
     def memory(self, rows: int) -> int:
@@ -146,12 +216,16 @@ def samples_hidden(samples: Samples) -> Samples:
     return made
 
 
+def _sent(values: Tensor, device: torch.device) -> Any:
+    return hidden(values) if device == DEVICE else values
+
+
 def nodes_on_device(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Nodes:
     """The block on the device; from now on `to_device` moves tensors there."""
     send = coterie.core.transfer.to_device
     for module in list(sys.modules.values()):
         if module.__name__.startswith("coterie") and vars(module).get("to_device") is send:
-            monkeypatch.setattr(module, "to_device", lambda values, _: hidden(values))
+            monkeypatch.setattr(module, "to_device", _sent)
     old = nodes.population
     engine = EngineOnDevice(old.engine)
     return Nodes(

@@ -24,7 +24,16 @@ from coterie.runtimes.kept import Kept
 from coterie.runtimes.lockstep import DirectExchange
 from coterie.runtimes.simulate import FederatedSimulation, Simulation
 from tests.algorithms.world import N, make_nodes
-from tests.on_device import HostLooked, hidden, nodes_on_device, seen, state_on_device, state_seen
+from tests.on_device import (
+    Apart,
+    HostLooked,
+    elsewhere,
+    hidden,
+    nodes_on_device,
+    seen,
+    state_on_device,
+    state_seen,
+)
 
 SEEDS, ROUNDS = (1, 2), 4
 LOOKS = {
@@ -89,7 +98,8 @@ def played(simulation):
 def test_a_round_never_waits_for_the_gpu_and_gives_the_same_bits(algorithm, monkeypatch):
     plain = begun(algorithm)
     there = moved(plain, monkeypatch)
-    mine = played(there)
+    with elsewhere():
+        mine = played(there)
     monkeypatch.undo()
     expected = played(plain)
     assert all(torch.equal(mine[name], expected[name]) for name in expected)
@@ -113,8 +123,9 @@ def test_a_round_with_a_server_never_waits_either(name, monkeypatch):
     state, block = state_on_device(plain.state), nodes_on_device(nodes, monkeypatch)
     there = FederatedSimulation(algorithm, [block], DirectExchange(N, len(SEEDS)))
     there.state, there.kept = state, [Kept(algorithm, block)]
-    for t in range(ROUNDS):
-        there.round(t)
+    with elsewhere():
+        for t in range(ROUNDS):
+            there.round(t)
     monkeypatch.undo()
     for t in range(ROUNDS):
         plain.round(t)
@@ -127,7 +138,7 @@ def test_whoever_lists_the_edges_on_the_host_gets_the_same_bits_and_waits(algori
     expected, listed = played(begun(algorithm)), begun(algorithm)
     monkeypatch.setattr(DirectExchange, "_asks_all", lambda *_: False)
     there = moved(listed, monkeypatch)
-    with pytest.raises(HostLooked):
+    with pytest.raises(HostLooked), elsewhere():
         played(there)
     monkeypatch.undo()
     monkeypatch.setattr(DirectExchange, "_asks_all", lambda *_: False)
@@ -139,3 +150,16 @@ def test_whoever_lists_the_edges_on_the_host_gets_the_same_bits_and_waits(algori
 def test_every_look_at_the_device_is_noticed(look):
     with pytest.raises(HostLooked):
         LOOKS[look](hidden(torch.tensor([1, 0, 2])))
+
+
+def test_a_tensor_of_the_host_that_meets_one_of_the_device_is_noticed():
+    there, here = hidden(torch.tensor([1, 0, 2])), torch.tensor([3, 4, 5])
+    with elsewhere():
+        for meet in (lambda: there + here, lambda: here * there, lambda: torch.cat([there, here])):
+            with pytest.raises(Apart):
+                meet()
+        assert torch.equal(
+            seen(there + here.to(there.device) + 1 + here[0]), 4 + torch.tensor([4, 4, 7])
+        )
+        assert torch.equal(seen(there[here - 3]), torch.tensor([1, 0, 2]))
+        assert torch.equal(seen(torch.tensor([1.0], device=there.device)), torch.ones(1))
