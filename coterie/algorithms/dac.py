@@ -128,25 +128,22 @@ def replay(lead: Tensor, u: Tensor, degree: int) -> Tensor:
     As many numbers as are missing fall on the same probabilities; where several hit one peer, the
     next numbers look for the rest among the others.
     """
-    chosen = torch.full((len(lead), degree), -1, device=lead.device)
-    found = chosen.new_zeros(len(lead))  # [m] how many
-    spent = torch.zeros_like(found)  # [m] of the numbers
     places = torch.arange(degree, device=lead.device)
+    chosen = torch.full((len(lead), degree + 1), -1, device=lead.device)  # the last: of no interest
+    found = torch.zeros_like(chosen[:, :1])  # [m, 1] how many
+    spent = torch.zeros_like(found)  # [m, 1] of the numbers
     for _ in range(degree):  # each time at least one is found
         reach = (lead - lead.amax(1, keepdim=True)).exp().cumsum(1)
+        share = u.gather(1, (spent + places).clamp(max=u.shape[1] - 1)) * reach[:, -1:]
+        hit = (reach[:, None] <= share[:, :, None]).sum(2)  # [m, degree]
+        again = (hit[:, :, None] == hit[:, None]).tril(-1).any(2)
         missing = degree - found
-        for turn in range(degree):
-            share = u.gather(1, (spent + turn).clamp(max=u.shape[1] - 1)[:, None])
-            hit = (reach <= share * reach[:, -1:]).sum(1)
-            fresh = (turn < missing) & (chosen != hit[:, None]).all(1)
-            here = fresh[:, None] & (places == found[:, None])
-            chosen = torch.where(here, hit[:, None], chosen)
-            found = found + fresh.long()
-        spent = spent + missing
-        taken = torch.nn.functional.one_hot(chosen.clamp(min=0), lead.shape[1]).bool()
-        taken = (taken & (chosen >= 0)[:, :, None]).any(1)
-        lead = lead.masked_fill(taken, -torch.inf)
-    return chosen
+        fresh = (places < missing) & ~again
+        slot = torch.where(fresh, found + fresh.cumsum(1) - 1, degree)
+        chosen = chosen.scatter(1, slot, hit)
+        found, spent = found + fresh.sum(1, keepdim=True), spent + missing
+        lead = lead.scatter(1, torch.where(fresh, hit, hit[:, :1]), -torch.inf)
+    return chosen[:, :degree]
 
 
 def similarity(losses: Tensor) -> Tensor:
