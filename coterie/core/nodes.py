@@ -252,8 +252,10 @@ class Nodes:
         if samples is None:
             return data.all()
         samples = min(samples, int(data.owned.max()) if len(self) else 0)  # nobody has more
-        ids = data.shuffled(self.seed, self.ids, t, stream, samples)
-        return ids, torch.arange(samples, device=ids.device) < data.count[:, None]
+        ids, real = data.first(samples)
+        drawn = data.shuffled(self.seed, self.ids, t, stream, samples)
+        whole = data.count <= samples  # in order, so that equal models have equal losses
+        return torch.where(whole[:, None], ids, drawn), real
 
     def accuracy(self, params: Tensor) -> Tensor:
         """The share of its own validation data that each row gets right, in 0..1: [m]."""

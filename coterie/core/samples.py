@@ -138,8 +138,11 @@ class Samples:
 
     def all(self) -> tuple[Tensor, Tensor]:
         """Every sample of each row [m, longest], and which entries are real."""
-        longest = int(self.owned.max()) if len(self) else 0
-        positions = torch.arange(longest, device=self.start.device).expand(len(self), -1)
+        return self.first(int(self.owned.max()) if len(self) else 0)
+
+    def first(self, most: int) -> tuple[Tensor, Tensor]:
+        """The first samples of each row [m, most], and which entries are real."""
+        positions = torch.arange(most, device=self.start.device).expand(len(self), -1)
         real = positions < self.count[:, None]
         return self.pick(torch.where(real, positions, 0)), real
 

@@ -18,6 +18,10 @@ from tests.on_device import HOST, elsewhere, nodes_on_device, seen
 SEEDS, ROUNDS = (1, 2), 3
 OPTIONS = {
     "scaffold": [{"fraction": 0.5}],
+    "fedprox": [{"stragglers": 0.6, "drop": True}, {"stragglers": 0.6, "fraction": 0.7}],
+    "ifca": [{"models": 3, "restart": 0.3}, {"shared_core": True, "pretrain": 1, "scattered": 1}],
+    "hypcluster": [{"pretrain": False, "clients": 2}],
+    "fedrep": [{"head_steps": 3, "core_steps": 1, "fraction": 0.5}],
     "facade": [{"explore": 2, "leak": 0.2}, {"scoring": "independent", "all_reduce": True}],
 }
 CASES = [

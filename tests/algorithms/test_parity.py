@@ -25,17 +25,27 @@ TINY = {  # where there is such an option
 }
 THREE = [torch.arange(0, 3), torch.arange(3, 4), torch.arange(4, N)]
 
+VARIANTS = {  # options that draw or score in other ways
+    "facade, exploring": {"name": "facade", "explore": 2, "leak": 0.2},
+    "facade, independent": {"name": "facade", "scoring": "independent", "rescore_every": 1},
+    "fedprox, stragglers": {"name": "fedprox", "stragglers": 0.5},
+    "ifca, restarting": {"name": "ifca", "models": 2, "restart": 0.4, "shared_core": True},
+}
+
 every_algorithm = pytest.mark.parametrize("name", sorted(algorithms.entries))
+every_variant = pytest.mark.parametrize("name", [*sorted(algorithms.entries), *VARIANTS])
 
 
 def tiny(name):
-    options = {option.name for option in algorithms[name].options()}
-    return algorithms.build({"name": name, **{k: v for k, v in TINY.items() if k in options}})
+    variant = VARIANTS.get(name, {"name": name})
+    options = {option.name for option in algorithms[variant["name"]].options()}
+    return algorithms.build({k: v for k, v in TINY.items() if k in options} | variant)
 
 
 def whole(name, seeds=(1,)):
     build = build_with_domains if name == "fedcg" else build_net
-    return make_nodes(seeds, oracle=algorithms[name].oracle, build=build)
+    registered = VARIANTS.get(name, {"name": name})["name"]
+    return make_nodes(seeds, oracle=algorithms[registered].oracle, build=build)
 
 
 def played(name, blocks, exchange):
@@ -84,7 +94,7 @@ def one_block(name, seeds=(1,)):
     return played(name, [whole(name, seeds)], exchange), exchange.sent
 
 
-@every_algorithm
+@every_variant
 @pytest.mark.parametrize("parts", [THREE, torch.arange(N).split(1)], ids=["3 blocks", "n blocks"])
 def test_blocks_do_not_change_a_run(name, parts):
     nodes, exchange = whole(name), DirectExchange(N)
@@ -93,7 +103,7 @@ def test_blocks_do_not_change_a_run(name, parts):
     assert exchange.sent.tolist() == sent.tolist()
 
 
-@every_algorithm
+@every_variant
 def test_frames_over_a_link_do_not_change_a_run(name):
     nodes, exchange = whole(name), FrameExchange(N)
     expected, sent = one_block(name)
@@ -102,7 +112,7 @@ def test_frames_over_a_link_do_not_change_a_run(name):
     assert not exchange.link.boxes
 
 
-@every_algorithm
+@every_variant
 def test_stacked_replicas_run_as_they_do_alone(name):
     seeds = (1, 2, 5)
     stacked, sent = one_block(name, seeds)
@@ -115,7 +125,7 @@ def test_stacked_replicas_run_as_they_do_alone(name):
     assert sent.tolist() == torch.cat([bytes_ for _, bytes_ in alone]).tolist()
 
 
-@every_algorithm
+@every_variant
 def test_the_same_seed_gives_the_same_bits_and_another_seed_another_run(name):
     first, again, other = (one_block(name, (seed,))[0] for seed in (1, 1, 2))
     assert torch.equal(first[-1]["personal"], again[-1]["personal"])

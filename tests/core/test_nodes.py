@@ -45,6 +45,15 @@ def test_a_sampled_loss_of_everything_is_the_whole_loss(nodes: Nodes) -> None:
     assert torch.equal(nodes.loss(params, 0, samples=1 << 50), nodes.loss(params, 0, samples=50))
 
 
+def test_who_owns_no_more_samples_than_asked_has_equal_losses_for_equal_models(
+    nodes: Nodes,
+) -> None:
+    """Not up to rounding, which would decide between heads that are equal, but to the bit."""
+    params = nodes.initial_params()
+    one, other = (nodes.loss(params, 0, stream=name, samples=7) for name in ("one", "other"))
+    assert (one == other).tolist() == [False, True, True, True, False]
+
+
 def test_sampled_losses_follow_round_and_stream(nodes: Nodes) -> None:
     params = nodes.initial_params()
     first = nodes.loss(params, 0, samples=3)
