@@ -5,8 +5,8 @@
 Made data, ten samples a client; an MLP; 50 clients a round, one local epoch. Prints for each
 algorithm and number of clients the milliseconds of a round and of an evaluation of all clients,
 the memory of what clients keep between rounds (SCAFFOLD: a model's worth for each that took
-part) and where it lies, and one line of JSON. States that could outgrow 4 GiB lie in the host's
-memory: `--host` keeps all of them there.
+part) and where it lies, and one line of JSON. States that could outgrow a quarter of a GPU's free
+memory lie in the host's: `--host` keeps all of them there.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from coterie.core import Inbox, Layout
 
-COLLAPSED = 0.05  # of the entropy that even domains have
+COLLAPSED = 0.25  # of the entropy that even domains have
+UNUSED = 0.05  # of the samples that a domain has where all have equally many
 TINY = 1e-12  # added to distances: equal domains have none
 Begin = Literal["eye", "rand", "uniform", "hamming"]
 
@@ -152,21 +153,28 @@ def live_share(named: dict[str, Tensor], layers: Sequence[str]) -> Tensor:
 ADVICE = {  # by who tells the domains
     "teacher": "let the teacher follow less often (every), use fewer domains, keep centred = true",
     "clients": "the clients are too much alike for so many domains: use fewer",
-    "attributes": "nearly all samples are told to be in it: see how the data tell domains",
+    "attributes": "nearly all samples are told to be in one: see how the data tell domains",
 }
 
 
 def warn_of_collapse(counts: Tensor, done: int, by: str) -> None:
-    """Say so where hardly any samples are outside of one domain; counts: [replicas, D]."""
+    """Say so where domains are hardly used, or all but one together; counts: [replicas, D].
+
+    Attributes that are told may be rare: there only what is outside of one domain counts.
+    """
     domains = counts.shape[-1]
-    trained = counts[counts.sum(-1) > 0]
-    found = entropy(trained)
-    if domains < 2 or not bool((found < COLLAPSED * math.log(domains)).any()):
+    share = counts[counts.sum(-1) > 0].double()
+    share = share / share.sum(-1, keepdim=True)
+    found, used = entropy(share), (share * domains >= UNUSED).sum(-1)
+    collapsed = found < COLLAPSED * math.log(domains)
+    if by != "attributes":
+        collapsed |= used < domains
+    if domains < 2 or not bool(collapsed.any()):
         return
-    worst = trained[found.argmin()]
+    worst = int(torch.where(collapsed, found, torch.inf).argmin())
     warnings.warn(
-        f"FedCG: after round {done} one of {domains} domains has "
-        f"{float(worst.max() / worst.sum()):.1%} of the samples (entropy {float(found.min()):.2f} "
+        f"FedCG: by round {done} {int(used[worst])} of {domains} domains are in use, the largest "
+        f"with {float(share[worst].max()):.1%} of the samples (entropy {float(found[worst]):.2f} "
         f"of {math.log(domains):.2f}); {ADVICE[by]}",
         stacklevel=2,
     )

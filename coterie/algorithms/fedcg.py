@@ -26,7 +26,6 @@ from coterie.algorithms.domains import (
 )
 from coterie.algorithms.fedavg import by_samples
 from coterie.core import (
-    Cohort,
     Federated,
     Inbox,
     Listen,
@@ -34,7 +33,6 @@ from coterie.core import (
     Nothing,
     Program,
     Send,
-    State,
     algorithms,
     mean,
 )
@@ -64,8 +62,6 @@ class FedCG(Federated):
     """FedCG (Caldarola et al., 2021): FedAvg of a model 'fedcg', whose domains help each other."""
 
     made_for: ClassVar[str] = "fedcg"
-    fraction: float = 1.0  # the share of the clients that take part in a round
-    clients: int = 0  # how many take part, instead of a fraction; 0: the fraction decides
     every: int = 20  # T, rounds after which the teacher becomes the student
     own: float = 0.5  # beta, how much a domain keeps of itself in the graph
     begin: Begin = "eye"  # A until the teacher first follows; rand, uniform, hamming: by attribute
@@ -76,9 +72,6 @@ class FedCG(Federated):
             raise InputError(f"every must be at least 1 round, got {self.every}")
         if not 0 <= self.own <= 1:
             raise InputError(f"own must be in 0..1, got {self.own}")
-
-    def cohort(self) -> Cohort:
-        return Cohort(self.fraction, self.clients)
 
     def start_server(self, server: Nodes) -> ServerState:
         params, places = server.initial_params(), places_of(server.layout)
@@ -179,16 +172,6 @@ class FedCG(Federated):
         counts = seen.clone()
         seen.zero_()
         return {"seen": counts}
-
-    def deliver(self, server: ServerState, state: Nothing | ClientState, nodes: Nodes) -> State:
-        return State(nodes.of_server(server.params))
-
-    def personal(self, state: State, nodes: Nodes) -> Tensor:
-        return state.params
-
-    def adopt(self, state: ServerState, nodes: Nodes, newcomers: Nodes) -> Tensor:
-        """The server's model: its student weighs the domains of every image of theirs."""
-        return newcomers.of_server(state.params)
 
     def notes(self, state: ServerState, server: Nodes) -> dict[str, Tensor]:
         places, named = places_of(server.layout), server.layout.unflatten(state.params)

@@ -361,7 +361,7 @@ def equal_nodes(batch, steps):
     return replace(NODES, population=population, train_data=data)
 
 
-def test_fedavg_with_all_clients_and_one_full_batch_is_fedsgd():
+def test_fedavg_with_all_clients_of_one_size_and_one_full_batch_is_fedsgd():
     nodes = equal_nodes(batch=9, steps=1)
     same(played(FedAvg(), nodes).state.params, played(FedSGD(), nodes).state.params)
 

@@ -20,6 +20,8 @@ from tests.links import grpc_peers
 from tests.links.mosquitto import mosquitto, needs_mosquitto
 from tests.links.peers import fingerprint, identity
 
+pytestmark = pytest.mark.filterwarnings("ignore:FedCG. by round")  # domains without samples
+
 
 def some(*names):
     """These algorithms in every test run, all others where there is time."""
