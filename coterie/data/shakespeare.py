@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from coterie.data.home import Place
-from coterie.data.leaf import LEAF, read_leaf, same_users
+from coterie.data.leaf import LEAF, Division, joined, read_leaf, same_users
 from coterie.data.source import Dataset, sources
 
 # LEAF's 80 characters
@@ -28,10 +28,15 @@ class Shakespeare:
         "data/test into the folder shakespeare",
         fetched=False,
     )
+    split: Literal["given", "user"] = "given"  # the files' own; user: tests are on other speakers
+    test_fraction: float = 0.2  # of the speakers, where the split is by user
+    seed: int = 0  # another seed, other speakers held out
 
     def load(self) -> Dataset:
         """Pieces of text as rows of codes, which a model takes as characters."""
         parts = read_leaf(self.place.require(), text)
+        if self.split == "user":
+            parts = Division(True, self.test_fraction, self.seed).of(joined(parts))
         natural = same_users(parts)
         return Dataset("shakespeare", *parts, len(LETTERS), (0.0,), (1.0,), natural)
 

@@ -251,6 +251,15 @@ def test_shakespeare_is_rows_of_character_codes(home: Path) -> None:
     assert made.train.targets.tolist() == [LETTERS.index(" "), LETTERS.index("o")]
 
 
+def test_shakespeares_tests_may_be_on_other_speakers(home: Path) -> None:
+    lines = {"x": ["To be", "o be "], "y": [" ", "o"]}
+    for part in ("train", "test"):
+        write_json(home / "shakespeare" / part, dict.fromkeys("ABCDE", lines))
+    made = load({"name": "shakespeare", "split": "user", "test_fraction": 0.4})
+    assert not made.per_user_test and len(made.test) == 2 * 4  # two speakers, all their pieces
+    assert not set(made.train.users.tolist()) & set(made.test.users.tolist())
+
+
 def speaker(text: str, count: int) -> dict[str, list[Any]]:
     """Pieces of a text that says the same over and over."""
     whole = text * count
