@@ -26,7 +26,7 @@ KNOWN = {
     "deprl": "#00BFFF",
     **dict.fromkeys(("dac", "dac-thesis"), "#E69F00"),
 }
-OTHERS = ("#7B5EA7", "#CC79A7", "#0072B2", "#8C8C3A", "#A0522D", "#6E7B8B", "#B5BD00", "#D55E9C")
+OTHERS = ("#7B5EA7", "#CC79A7", "#0072B2", "#8C8C3A", "#A0522D", "#6E7B8B", "#B5BD00", "#117733")
 HEADS = ("#4477AA", "#DDAA33", "#AA3377", "#66CCEE", "#228833", "#EE6677", "#999999")
 DASHES = ("solid", "dash", "dot", "dashdot")
 POINTS = 300  # more than a panel can show
