@@ -115,7 +115,7 @@ class Display:
 
 def print_results(summary: dict[str, Any]) -> None:
     """The results, as many columns as the terminal is wide; report.html and tables/ have all."""
-    from coterie.report.summarize import newcomers
+    from coterie.report.summarize import diverged, newcomers
 
     marks = {r["label"]: "*" if r["oracle"] else "" for r in summary["results"]}
     grid = _grid(summary, marks)
@@ -126,7 +126,12 @@ def print_results(summary: dict[str, Any]) -> None:
     text = f"mean ± population standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     console.print(text, style="dim", highlight=False)
     if again := sum(1 for result in summary["results"] if result.get("restarts")):
-        say(f"settled: {again} of these runs started again with another seed", style="dim")
+        say(
+            f"settled: {again} of these runs started again with another seed, and do not count",
+            style="dim",
+        )
+    if told := diverged(summary["results"]):
+        say(told, style="yellow")
     if told := newcomers(summary["results"]):
         say(told, style="dim")
     if any(marks.values()):

@@ -14,8 +14,9 @@ class InputError(Exception):
 def unknown(kind: str, got: str, known: Iterable[str], hint: str = "") -> InputError:
     """The error for a name that does not exist, with the closest name that does."""
     names = sorted(known)
-    close = difflib.get_close_matches(got, names, n=1)
-    advice = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+    plain = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(got.lower(), plain, n=1)
+    advice = f"did you mean {plain[close[0]]!r}?" if close else f"known: {', '.join(names)}"
     return InputError(f"unknown {kind} {got!r}; {advice}" + (f" ({hint})" if hint else ""))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -83,3 +84,8 @@ def plain(value: Any) -> Any:
 
 def _plain_table(table: dict[str, Any]) -> dict[str, Any]:
     return {key: plain(value) for key, value in table.items()}
+
+
+def diverged(metrics: Mapping[str, Any]) -> bool:
+    """Whether the loss of models that were tested is no number."""
+    return metrics["accuracy_all"] is not None and metrics["loss_all"] is None

@@ -132,6 +132,8 @@ class Others(Kind):
     """Any other layer with parameters and without buffers: branch after branch."""
 
     def fits(self, layer: nn.Module) -> bool:
+        if isinstance(layer, nn.RNNBase):  # they also return what they remember
+            return False
         whole = not any(layer.children()) and not any(layer.buffers())
         sizes = {p.shape[0] if p.ndim else 0 for p in self._own(layer).values()}
         return whole and len(sizes) == 1 and 0 not in sizes

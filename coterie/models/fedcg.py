@@ -9,6 +9,7 @@ teacher's place: K-means of the clients' models, or somebody who knows (`by`).
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -51,6 +52,12 @@ class FedCGModel(Model):
     def __post_init__(self) -> None:
         if self.domains < 1:
             raise InputError(f"domains must be at least 1, got {self.domains}")
+        if not self.layers:
+            raise InputError("no layer has branches; name some, such as layers = ['conv*']")
+        if not 0 <= self.student < math.inf:
+            raise InputError(f"student must be 0 or more, got {self.student:g}")
+        if self.spec.get("name") == "fedcg":
+            raise InputError("base is 'fedcg' itself; use the model that is to have branches")
         check_model(self.spec)
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coterie.report.records import Study
-from coterie.report.summarize import aggregate, settled_at_once
+from coterie.report.summarize import aggregate, diverged, settled_at_once
 from coterie.report.tables import ORACLE, in_order, shown
 
 NAMED = 4  # more labels than this are told as the best and the worst
@@ -18,6 +18,8 @@ def findings(study: Study) -> list[str]:
     """A few plain sentences for each of the first scenarios."""
     names = list(dict.fromkeys(result["scenario"] for result in study.results))
     told = [_tell(study, scenario, several=len(names) > 1) for scenario in names[:TOLD]]
+    lost = diverged(study.results)
+    told = [lost, *told] if lost else told
     rest = len(names) - TOLD
     return [*told, f"{rest} more scenarios are in the table."] if rest > 0 else told
 

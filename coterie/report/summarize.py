@@ -137,6 +137,7 @@ class Result(Metrics):
     notes: dict[str, float | None] = {}  # of the server, after the last round
     everywhere: Metrics | None = None
     by_tests: Metrics | None = None
+    diverged: bool = False  # models whose loss is no number
     missing: list[int] = []  # peers that were not there at the end, or not collected
 
 
@@ -180,6 +181,20 @@ def newcomers(results: Results) -> str:
         f"Unseen: {'; '.join(told)}. Where that is another mix than that of the nodes that train, "
         "compare cluster by cluster."
     )
+
+
+def diverged(results: Results) -> str:
+    """Which seeds ended with models whose loss is no number; empty: none."""
+    lost: dict[str, list[str]] = {}
+    for result in results:
+        if result.get("diverged"):
+            lost.setdefault(f"{result['label']} ({result['scenario']})", []).append(
+                str(result["seed"])
+            )
+    if not lost:
+        return ""
+    told = "; ".join(f"{where}: seed {', '.join(seeds)}" for where, seeds in lost.items())
+    return f"Diverged, so that accuracy and fairness mean nothing: {told}. Lower the learning rate."
 
 
 def grouped(results: Results) -> dict[tuple[str, str], list[Mapping[str, Any]]]:

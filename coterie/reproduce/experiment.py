@@ -328,6 +328,7 @@ def _known(
 def _check_claim(experiment: Experiment, claim: ClaimTable, where: str) -> None:
     labels = [claim.label, *([claim.than] if isinstance(claim.than, str) else [])]
     _known(experiment, labels, [claim.scenario] if claim.scenario else [], where)
+    _check_keys(experiment, [claim.key] if claim.key != "drops" else [], where)
     with at(where):
         for label in labels:
             experiment.place(label, claim.scenario)

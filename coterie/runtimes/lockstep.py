@@ -224,7 +224,10 @@ def merge(parts: list[Heard]) -> Heard:
         return Heard({}, torch.empty(0, dtype=torch.int64))
     if any(set(part.rows) != set(parts[0].rows) for part in parts):
         names = sorted({name for part in parts for name in part.rows})
-        raise RuntimeError(f"blocks sent different names in one superstep: {', '.join(names)}")
+        raise InputError(
+            f"different rows are sent in one step: {', '.join(names)}; where a server sends, its "
+            "clients listen, and all nodes send the same"
+        )
     key = torch.cat([part.key for part in parts])
     order = torch.argsort(key, stable=True)
     rows = {name: torch.cat([p.rows[name] for p in parts]) for name in parts[0].rows}
@@ -267,16 +270,16 @@ def _check_generators(programs: list[Program]) -> None:
             )
 
 
-def _uneven(t: int, step: int, keys: list[Tensor], messages: list[Message | None]) -> RuntimeError:
+def _uneven(t: int, step: int, keys: list[Tensor], messages: list[Message | None]) -> InputError:
     """The error where some programs yield in a superstep and others have ended."""
     yielded = {bool((key < 0).any()) for key, m in zip(keys, messages, strict=True) if m}
     if len(yielded) == 1 and any(bool((key < 0).any()) for key in keys):
         more, fewer = ("serve", "round") if yielded == {True} else ("round", "serve")
-        return RuntimeError(
+        return InputError(
             f"round {t}: `{more}` yielded a message in superstep {step}, but `{fewer}` had ended; "
             "the server and its clients must yield the same number of times"
         )
-    return RuntimeError(
+    return InputError(
         f"round {t}: some blocks yielded a message in superstep {step} and some did not; "
         "every block must yield the same number of times"
     )

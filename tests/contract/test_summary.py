@@ -26,6 +26,11 @@ def test_the_summary_says_when_an_accuracy_was_reached(tmp_path):
     assert alone(tmp_path / "none", **changes)["rounds_to_target"] is None
 
 
+def test_models_whose_loss_is_no_number_are_said_to_have_diverged(tmp_path):
+    assert alone(tmp_path / "lost", train__lr=1e30)["diverged"]
+    assert not alone(tmp_path / "fine")["diverged"]
+
+
 def test_a_run_stops_at_its_target_once_all_seeds_are_there(tmp_path):
     far = {"experiment__rounds": 40, "experiment__seeds": [1, 2], "evaluate__target": 60.0}
     results = carry_out(tmp_path / "stopped", **tiny(**far, evaluate__stop=True)).results

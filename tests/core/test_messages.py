@@ -16,6 +16,7 @@ from coterie.core.messages import (
     Send,
     mix,
 )
+from coterie.errors import InputError
 from coterie.runtimes.lockstep import DirectExchange
 
 
@@ -285,7 +286,7 @@ def test_an_inbox_holds_only_rows_that_its_block_heard() -> None:
 def test_blocks_that_send_different_names_in_one_superstep_are_refused() -> None:
     own, graph = rows_of(3, 2), graph_of((0, 2), (1, 2), n=3)
     messages = [Send({"x": own[:1]}, graph), Send({"y": own[1:2]}, graph), Listen(graph)]
-    with pytest.raises(RuntimeError, match="different names in one superstep: x, y"):
+    with pytest.raises(InputError, match="different rows are sent in one step: x, y"):
         exchange(messages, list(torch.arange(3).split(1)), 3)
 
 

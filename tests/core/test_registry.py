@@ -6,7 +6,7 @@ from coterie.algorithms import Facade
 from coterie.core import algorithms, graphs
 from coterie.core.graphs import Regular
 from coterie.core.registry import Registry, field_docs
-from coterie.errors import InputError
+from coterie.errors import InputError, unknown
 from coterie.training import objectives, optimizers
 
 shifts: Registry[object] = Registry("shift")
@@ -50,6 +50,7 @@ def test_a_name_like_no_other_is_answered_with_all() -> None:
 
 
 def test_a_misspelt_option_is_answered_with_the_closest() -> None:
+    assert "did you mean 'facade'?" in str(unknown("algorithm", "FACADE", ["dac", "facade"]))
     with pytest.raises(InputError, match=r"'degres'; did you mean 'degrees'\?"):
         shifts.build({"name": "rotation", "degres": 90})
     with pytest.raises(InputError, match=r"option of shift 'nothing'.*'size'"):

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from coterie.core.samples import Pool
 from coterie.errors import InputError
 from coterie.models import Shape, check_samples, models
-from coterie.models.branches import Branches, DomainLayer, projection
+from coterie.models.branches import Branches, DomainLayer, kind_of, projection
 from coterie.models.fedcg import DomainNet, FedCGModel, chosen, classifier, modules_of
 from coterie.training.engine import TrainingSettings, make_engine
 from coterie.training.objectives import Classification
@@ -233,6 +233,7 @@ def test_a_layer_that_cannot_have_branches_is_refused():
     ]:
         with pytest.raises(InputError, match=message):
             net(FedCGModel(layers=layers))
+    assert kind_of(nn.GRU(3, 4)) is kind_of(nn.LSTM(3, 4)) is None  # they give more than a tensor
 
 
 def test_options_of_the_base_are_checked_with_those_of_the_model():
@@ -240,8 +241,14 @@ def test_options_of_the_base_are_checked_with_those_of_the_model():
         models.build({"name": "fedcg", "base": {"name": "leaf-femnist", "hiden": 3}})
     with pytest.raises(InputError, match="unknown model 'leaf-femist'"):
         models.build({"name": "fedcg", "base": "leaf-femist"})
-    with pytest.raises(InputError, match="domains must be at least 1"):
-        models.build({"name": "fedcg", "domains": 0})
+    for options, message in [
+        ({"domains": 0}, "domains must be at least 1"),
+        ({"layers": []}, "no layer has branches; name some"),
+        ({"student": -1.0}, "student must be 0 or more, got -1"),
+        ({"base": "fedcg"}, "base is 'fedcg' itself"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            models.build({"name": "fedcg"} | options)
     small = models.build({"name": "fedcg", "base": {"name": "leaf-femnist", "hidden": 8}})
     assert small.build(Shape((1, 28, 28), 62)).base.fc1.out_features == 8
 

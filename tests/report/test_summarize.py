@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from coterie.report.summarize import aggregate, cluster_names
+from coterie.report.summarize import aggregate, cluster_names, diverged
 
 RESULTS = [
     {"label": "facade", "scenario": "3:1", "accuracy": {"a": 90.0, "b": 80.0}, "settled": True},
@@ -55,3 +55,11 @@ def test_errors_are_aggregated_like_accuracies() -> None:
     results = [{"label": "x", "scenario": "s", "accuracy": None, "mse": {"a": 0.5}}]
     assert aggregate(results)["x"]["s"]["mse:a"]["mean"] == 0.5
     assert aggregate(results)["x"]["s"]["cluster_mean"]["mean"] is None
+
+
+def test_seeds_that_diverged_are_named():
+    fine = {"label": "el", "scenario": "4:2", "seed": 1, "diverged": False}
+    lost = fine | {"diverged": True}
+    assert diverged([fine]) == ""
+    told = diverged([fine, lost | {"seed": 2}, lost | {"seed": 3}])
+    assert "el (4:2): seed 2, 3. Lower the learning rate" in told

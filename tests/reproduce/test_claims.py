@@ -127,6 +127,7 @@ def broken(**changes: Any) -> dict[str, Any]:
         ({"scenario": "4:3"}, "unknown scenario at claim.0"),
         ({"scenario": ""}, "claim.0: 'EL' is measured on 4:2, 3:3; say which one as `scenario`"),
         ({"key": "acuracy_all"}, "key 'acuracy_all' is none of the aggregate"),
+        ({"key": "accuracy:uprigt"}, "did you mean 'accuracy:upright'?"),
         ({"key": "models", "round": 3}, "leave out `round`"),
         ({"relation": ">="}, "claim.0.relation"),
         ({"by": -1}, "claim.0.by"),

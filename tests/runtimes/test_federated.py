@@ -218,7 +218,7 @@ def test_an_impossible_cohort_is_refused_before_the_first_round(cohort: Cohort) 
 def test_a_server_that_yields_more_or_less_often_is_stopped(more: int, names: str) -> None:
     for blocks in (1, 3):
         simulation = made(Lopsided(more=more), World(n=6).nodes(), blocks)
-        with pytest.raises(RuntimeError, match=rf"round 0: {names}.*same number of times"):
+        with pytest.raises(InputError, match=rf"round 0: {names}.*same number of times"):
             simulation.round(0)
 
 

@@ -25,6 +25,7 @@ from coterie.core import (
 )
 from coterie.core.draws import below
 from coterie.core.graphs import union
+from coterie.errors import InputError
 from coterie.links import wire
 from coterie.runtimes.lockstep import DirectExchange, FrameExchange, play
 from coterie.runtimes.simulate import Simulation
@@ -223,7 +224,7 @@ def test_blocks_that_yield_a_different_number_of_times_are_stopped(blocks: int) 
     nodes = World(n=6).nodes()
     simulation = Simulation(Uneven(), split_into(nodes, blocks), DirectExchange(6))
     simulation.start()
-    with pytest.raises(RuntimeError, match=r"round 0: some blocks yielded.*superstep 1"):
+    with pytest.raises(InputError, match=r"round 0: some blocks yielded.*superstep 1"):
         simulation.round(0)
 
 
