@@ -22,7 +22,6 @@ from coterie.data.holdings import Replica
 from coterie.examination import Examiner
 from coterie.family import alive, family_records
 from coterie.metrics import settlement
-from coterie.metrics.evaluation import diverged
 from coterie.metrics.records import head_records, overall, records
 from coterie.metrics.target import rounds_to_target
 from coterie.notes import Notes, latest
@@ -276,7 +275,6 @@ class PartRun:
             "rounds": done,
             "metric": "mse" if metrics["accuracy"] is None else "accuracy",
             **metrics,
-            "diverged": diverged(metrics),
             "bytes_per_node": float(sent.double().mean()),
             "server_bytes": self._server_bytes(number),
             "rounds_to_target": self._reached(number, history["overall"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ KEYS = (  # always all of them; what was not measured is null
     "mse",
     "mse_all",
     "loss_all",
+    "diverged",
 )
 
 
@@ -46,6 +46,7 @@ def evaluate(
     names = np.array(cluster)
     metrics: dict[str, Any] = dict.fromkeys(KEYS)
     metrics["loss_all"] = accuracy.overall(loss)
+    metrics["diverged"] = 0
     if confusion is None:
         metrics["mse"] = accuracy.per_cluster(loss, names)
         metrics["mse_all"] = accuracy.overall(loss)
@@ -54,6 +55,7 @@ def evaluate(
         metrics["gap"] = fairness.gap(errors.values())
         return _plain_table(metrics)
     per_node = accuracy.per_node(confusion)
+    metrics["diverged"] = int((np.isfinite(per_node) & ~np.isfinite(loss)).sum())
     by_cluster = accuracy.per_cluster(per_node, names)
     metrics["accuracy"] = by_cluster
     metrics["accuracy_all"] = accuracy.overall(per_node)
@@ -84,8 +86,3 @@ def plain(value: Any) -> Any:
 
 def _plain_table(table: dict[str, Any]) -> dict[str, Any]:
     return {key: plain(value) for key, value in table.items()}
-
-
-def diverged(metrics: Mapping[str, Any]) -> bool:
-    """Whether the loss of models that were tested is no number."""
-    return metrics["accuracy_all"] is not None and metrics["loss_all"] is None

@@ -16,7 +16,7 @@ from coterie.family import KINDS as FAMILY
 from coterie.family import write_family
 from coterie.metrics import settlement
 from coterie.metrics.accuracy import per_node
-from coterie.metrics.evaluation import diverged, evaluate
+from coterie.metrics.evaluation import evaluate
 from coterie.metrics.picks import pick_records
 from coterie.metrics.records import records
 from coterie.metrics.target import rounds_to_target
@@ -135,7 +135,6 @@ class Collection:
                 "rounds": last[0],
                 "metric": "mse" if metrics["accuracy"] is None else "accuracy",
                 **metrics,
-                "diverged": diverged(metrics),
                 "bytes_per_node": float(np.mean([_sent(story) for story in there])),
                 "server_bytes": _server_bytes(self.servers),
                 "rounds_to_target": rounds_to_target(

@@ -48,7 +48,12 @@ def _tell(study: Study, scenario: str, several: bool) -> str:
             return f"{beside}; all reached the target: compare their rounds, not their accuracies."
         return f"{beside}; they cannot be compared."
     metric = results[0]["metric"]
-    fair = {label: s for label, s in spreads.items() if not names[label].endswith(ORACLE)}
+    lost = {result["label"] for result in results if result.get("diverged")}
+    fair = {
+        label: s
+        for label, s in spreads.items()
+        if not names[label].endswith(ORACLE) and label not in lost
+    }
     parts = [_served(study, scenario, metric, names, spreads), _best(names, fair, metric)]
     parts += [_gap(names, spreads, results), _settled(results)]
     return start + " ".join(part for part in parts if part)

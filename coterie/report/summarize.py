@@ -96,6 +96,7 @@ class Metrics(BaseModel):
     equalized_odds_tpr_worst: float | None = None
     pairs: list[Pair] | None = None
     fair_accuracy: float | None = None
+    diverged: int = 0  # nodes whose model was tested and has a loss that is no number
 
 
 class Abandoned(BaseModel):
@@ -137,7 +138,6 @@ class Result(Metrics):
     notes: dict[str, float | None] = {}  # of the server, after the last round
     everywhere: Metrics | None = None
     by_tests: Metrics | None = None
-    diverged: bool = False  # models whose loss is no number
     missing: list[int] = []  # peers that were not there at the end, or not collected
 
 
@@ -184,13 +184,13 @@ def newcomers(results: Results) -> str:
 
 
 def diverged(results: Results) -> str:
-    """Which seeds ended with models whose loss is no number; empty: none."""
+    """Which seeds ended with models whose loss is no number, on how many nodes; empty: none."""
     lost: dict[str, list[str]] = {}
     for result in results:
-        if result.get("diverged"):
-            lost.setdefault(f"{result['label']} ({result['scenario']})", []).append(
-                str(result["seed"])
-            )
+        if count := result.get("diverged"):
+            where, nodes = f"{result['label']} ({result['scenario']})", result["nodes"]
+            some = "" if count == nodes else f" ({count} of {nodes} nodes)"
+            lost.setdefault(where, []).append(f"{result['seed']}{some}")
     if not lost:
         return ""
     told = "; ".join(f"{where}: seed {', '.join(seeds)}" for where, seeds in lost.items())

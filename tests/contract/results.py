@@ -60,7 +60,7 @@ RESULT = {  # key -> type; every entry of `results` has exactly these
     "notes": dict,
     "everywhere": (dict, type(None)),
     "by_tests": (dict, type(None)),
-    "diverged": bool,
+    "diverged": int,
 }
 
 

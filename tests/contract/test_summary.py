@@ -27,8 +27,9 @@ def test_the_summary_says_when_an_accuracy_was_reached(tmp_path):
 
 
 def test_models_whose_loss_is_no_number_are_said_to_have_diverged(tmp_path):
-    assert alone(tmp_path / "lost", train__lr=3e38)["diverged"]
-    assert not alone(tmp_path / "fine")["diverged"]
+    lost = alone(tmp_path / "lost", train__lr=3e38)
+    assert lost["diverged"] == lost["nodes"]
+    assert alone(tmp_path / "fine")["diverged"] == 0
 
 
 def test_a_run_stops_at_its_target_once_all_seeds_are_there(tmp_path):

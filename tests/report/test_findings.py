@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 from coterie.report.findings import findings
@@ -36,6 +37,16 @@ def test_who_knows_the_clusters_is_never_called_the_best(tmp_path: Path) -> None
     (text,) = told(tmp_path, Made(labels=labels, oracles=["told"]))
     assert "under told (knows the clusters)" in text
     assert "Best fair accuracy: facade" in text
+
+
+def test_who_diverged_is_never_called_the_best(tmp_path: Path) -> None:
+    path = write_run(tmp_path, Made()) / "summary.json"
+    summary = json.loads(path.read_text())
+    next(r for r in summary["results"] if r["label"] == "facade")["diverged"] = 1
+    path.write_text(json.dumps(summary))
+    lost, text = findings(combine([read_run(tmp_path)]))
+    assert lost.startswith("Diverged") and "facade (14:2): seed 1 (1 of 16 nodes)" in lost
+    assert "Best" not in text
 
 
 def test_overlapping_intervals_are_said_to_overlap(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def test_errors_are_aggregated_like_accuracies() -> None:
 
 
 def test_seeds_that_diverged_are_named():
-    fine = {"label": "el", "scenario": "4:2", "seed": 1, "diverged": False}
-    lost = fine | {"diverged": True}
+    fine = {"label": "el", "scenario": "4:2", "seed": 1, "nodes": 6, "diverged": 0}
+    lost = fine | {"diverged": 6}
     assert diverged([fine]) == ""
-    told = diverged([fine, lost | {"seed": 2}, lost | {"seed": 3}])
-    assert "el (4:2): seed 2, 3. Lower the learning rate" in told
+    told = diverged([fine, lost | {"seed": 2}, lost | {"seed": 3, "diverged": 1}])
+    assert "el (4:2): seed 2, 3 (1 of 6 nodes). Lower the learning rate" in told
