@@ -34,16 +34,22 @@ def coterie(
 ) -> Iterator[Command]:
     monkeypatch.chdir(tmp_path)
     yield Command(capsys, monkeypatch)
-    sys.modules.pop("mine", None)
+    for name in ("mine", "heavy"):
+        sys.modules.pop(name, None)
 
 
-def test_the_whole_file_of_an_own_algorithm_runs_by_the_commands_below_it(coterie, tmp_path):
-    (tmp_path / "mine.py").write_text(block(OWN, "python", "## A whole file"))
+@pytest.mark.parametrize(
+    ("section", "name"), [("## A whole file", "Mine"), ("## With a server", "Heavy")]
+)
+def test_the_whole_file_of_an_own_algorithm_runs_by_the_commands_below_it(
+    coterie, tmp_path, section, name
+):
+    (tmp_path / f"{name.lower()}.py").write_text(block(OWN, "python", section))
     small = ["--set", "experiment.rounds=1", "--seeds", "1"]
-    for line in block(OWN, "sh", "## A whole file").splitlines():
+    for line in block(OWN, "sh", section).splitlines():
         _, *words = shlex.split(line)
         outcome = coterie(*words, *small)
-        assert outcome.code == 0 and "Mine 14:2" in outcome.out, outcome
+        assert outcome.code == 0 and f"{name} 14:2" in outcome.out, outcome
 
 
 EXAMPLES = {"experiment.name", "data.ratios", "model.head", "algorithm", "peers"}
