@@ -103,4 +103,4 @@ class Algorithm(abc.ABC):
         return None
 
 
-algorithms: Registry[Algorithm] = Registry("algorithm")
+algorithms: Registry[Algorithm] = Registry("algorithm", base=Algorithm)

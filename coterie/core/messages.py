@@ -18,6 +18,7 @@ from coterie.core.edges import EdgeList, Edges, EdgeTable, Slots, dense_sum, pad
 from coterie.core.fixed_point import sum_heard
 from coterie.core.graphs import SERVER, Graph
 from coterie.core.transfer import to_device
+from coterie.errors import InputError
 
 Rows = Mapping[str, Tensor]
 Wanted = tuple[Tensor, Tensor, Tensor]  # of each edge: source key, row of the block, its number
@@ -66,6 +67,10 @@ class Listen:
 Message = Send | Fetch | Listen
 
 
+class UnsentError(InputError, ValueError):
+    """Rows of this name were not sent: an algorithm misspells it on one side."""
+
+
 @dataclass(frozen=True)
 class Heard:
     """Rows on their way, ordered by (key of the sender, row)."""
@@ -106,6 +111,11 @@ class Inbox:
         """The heard rows of a name: [S, ...]."""
         if self._seal is not None:
             raise PermissionError(f"{name!r} is sealed: use inbox.sum, mix or mean")
+        return self._named(name)
+
+    def _named(self, name: str) -> Tensor:
+        if name not in self._rows:
+            raise _unsent(name, self._rows)
         return self._rows[name]
 
     def __contains__(self, name: str) -> bool:
@@ -153,7 +163,7 @@ class Inbox:
         """
         if self._seal is not None:
             return self._sealed_sum(name, weight)
-        rows = self._rows[name] if isinstance(name, str) else name
+        rows = self._named(name) if isinstance(name, str) else name
         slots = self._slots
         table = slots.filled if weight is None else self._by_slot(weight)  # [m, D]
         often = self._edges.most > 2 * len(rows)  # a server hears many, but each row is heard once
@@ -229,10 +239,14 @@ def mix(
 
 
 def _check_silence(inbox: Inbox, name: str) -> None:
-    """ValueError where rows of other names came, so that this one is misspelt."""
+    """Raise where rows of other names came, so that this one is misspelt."""
     if inbox._rows:
-        sent = ", ".join(sorted(inbox._rows))
-        raise ValueError(f"no rows {name!r} were sent; those that were: {sent}")
+        raise _unsent(name, inbox._rows)
+
+
+def _unsent(name: str, rows: Rows) -> UnsentError:
+    there = ", ".join(sorted(rows))
+    return UnsentError(f"no rows {name!r} were sent; those that were: {there or 'none'}")
 
 
 def mean(inbox: Inbox, name: str, otherwise: Tensor, by: str | None = None) -> Tensor:

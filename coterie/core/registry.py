@@ -32,7 +32,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from coterie.errors import InputError, unknown
 
@@ -87,9 +87,12 @@ class Entry(Generic[T]):
 class Registry(Generic[T]):
     """The names of one kind of thing."""
 
-    def __init__(self, kind: str, plural: str | None = None) -> None:
+    def __init__(
+        self, kind: str, plural: str | None = None, base: Callable[..., T] | None = None
+    ) -> None:
         self.kind = kind
         self.plural = plural or kind + "s"
+        self.base = base  # what a user's own class has to inherit
         self.entries: dict[str, Entry[T]] = {}
 
     def register(
@@ -116,6 +119,11 @@ class Registry(Generic[T]):
         build = imported(path, self.kind)
         if not hasattr(build, "__dataclass_fields__"):
             raise InputError(f"{self.kind} {path!r} is not a dataclass")
+        if isinstance(self.base, type) and not (
+            isinstance(build, type) and issubclass(build, self.base)
+        ):
+            name, base = path.rpartition(":")[2], self.base.__name__
+            raise InputError(f"{self.kind} {path!r} is no {base}; write `class {name}({base})`")
         oracle = any(entry.oracle for entry in self.entries.values() if entry.build is build)
         return Entry(path, build, {}, (inspect.getdoc(build) or "").split("\n\n")[0], oracle)
 
@@ -140,6 +148,12 @@ class Registry(Generic[T]):
             places = [str(place) for place in inside if isinstance(place, int)]
             where = ".".join([str(field), *places])
             raise InputError(f"{self.kind} {entry.name!r}: {where}: {in_words(first)}") from None
+        except PydanticUserError as error:
+            raise InputError(
+                f"{self.kind} {entry.name!r} has a field that no option can fill "
+                f"({error.message.partition('. ')[0]}); use int, float, bool, str, "
+                "and lists or dicts of them"
+            ) from None
 
     def spec(self, made: object) -> dict[str, Any]:
         """The table that stands for an object: its name, and the options that it changes."""

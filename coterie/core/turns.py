@@ -30,7 +30,7 @@ def turn(program: Program, inbox: Inbox | None, rows: int) -> Message | Returned
         if not is_dataclass(stop.value) or isinstance(stop.value, type):
             raise InputError(
                 f"`{name}` of an algorithm returns the next state, a frozen dataclass of tensors, "
-                f"and here ({_place(program)}) it returned {_kind(stop.value)}; end it with "
+                f"and here ({_place(program)}) it returned {kind_of(stop.value)}; end it with "
                 "`return State(...)`"
             ) from None
         if fault := _misfit(stop.value, rows):
@@ -58,18 +58,18 @@ def _misfit(state: Any, rows: int) -> str:
 def _fault(message: object, rows: int) -> str:
     """What is wrong with what was yielded; empty: nothing."""
     if not isinstance(message, Send | Fetch | Listen):
-        return f"a round yields Send, Fetch or Listen, and here {_kind(message)}"
+        return f"a round yields Send, Fetch or Listen, and here {kind_of(message)}"
     if isinstance(message, Listen):
         return ""
     if not isinstance(message.rows, Mapping):
-        return f"what is sent is a dict of names and tensors, and here {_kind(message.rows)}"
+        return f"what is sent is a dict of names and tensors, and here {kind_of(message.rows)}"
     sender = None if isinstance(message, Fetch) else message.sender
     if sender is not None and not _are_rows(sender, rows):
         return f"`sender` is a tensor of rows of the block, 0 to {rows - 1}, and here {sender!r}"
     count = rows if sender is None else len(sender)
     for name, part in message.rows.items():
         if not isinstance(part, Tensor):
-            return f"{name!r} of what is sent is {_kind(part)}, not a tensor"
+            return f"{name!r} of what is sent is {kind_of(part)}, not a tensor"
         if part.ndim == 0 or len(part) != count:
             had = "no rows" if part.ndim == 0 else f"{len(part)} row{'s' * (len(part) != 1)}"
             whose = f"the block has {rows} nodes" if sender is None else f"`sender` names {count}"
@@ -89,6 +89,7 @@ def _place(program: Program) -> str:
     return f"{code.co_filename.rpartition('/')[2]}, line {code.co_firstlineno}"
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """What a value is, for a message."""
     name = type(value).__name__
     return "nothing" if value is None else f"a{'n' * (name[0] in 'aeiou')} {name}"

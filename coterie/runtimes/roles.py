@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from coterie.core.algorithm import Algorithm, Program
+from coterie.core.answers import checked_models, checked_notes
 from coterie.core.federated import Cohort, Down, Federated, server_of
 from coterie.core.graphs import SERVER
 from coterie.core.lineage import Lineage
@@ -91,7 +92,8 @@ class Equal(Role):
         return self.algorithm.concerns(state)
 
     def personal(self, state: Any) -> Tensor:
-        return self.algorithm.personal(state, self.nodes)
+        found = self.algorithm.personal(state, self.nodes)
+        return checked_models(found, self.nodes, self.algorithm)
 
 
 class Client(Role):
@@ -124,7 +126,8 @@ class Client(Role):
 
     def personal(self, state: Any) -> Tensor:
         delivered = self.algorithm.deliver(self.server, state, self.nodes)
-        return self.algorithm.personal(delivered, self.nodes)
+        found = self.algorithm.personal(delivered, self.nodes)
+        return checked_models(found, self.nodes, self.algorithm)
 
 
 class Server(Role):
@@ -150,7 +153,7 @@ class Server(Role):
         return None
 
     def notes(self, state: Any) -> dict[str, Tensor]:
-        return self.algorithm.notes(state, self.nodes)
+        return checked_notes(self.algorithm.notes(state, self.nodes), self.nodes, self.algorithm)
 
     def personal(self, state: Any) -> None:
         return None

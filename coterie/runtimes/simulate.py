@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.algorithm import Algorithm
+from coterie.core.answers import checked_models, checked_notes
 from coterie.core.federated import Federated, server_of
 from coterie.core.lineage import Lineage
 from coterie.core.nodes import Nodes
@@ -119,7 +120,8 @@ class Simulation(Simulated):
 
     def personal(self, by_tests: bool = False) -> Iterator[tuple[Nodes, Tensor]]:
         for state, nodes in zip(self.states, self.blocks, strict=True):
-            yield nodes, self.algorithm.personal(state, _sighted(nodes, by_tests))
+            found = self.algorithm.personal(state, _sighted(nodes, by_tests))
+            yield nodes, checked_models(found, nodes, self.algorithm)
 
     def adopted(self, nodes: Nodes, newcomers: Nodes) -> Iterator[tuple[Nodes, Tensor | None]]:
         yield newcomers, self.algorithm.adopt(checkpoint.joined(self.states), nodes, newcomers)
@@ -188,7 +190,8 @@ class FederatedSimulation(Simulated):
 
     def personal(self, by_tests: bool = False) -> Iterator[tuple[Nodes, Tensor]]:
         for state, nodes in self._delivered():
-            yield nodes, self.algorithm.personal(state, _sighted(nodes, by_tests))
+            found = self.algorithm.personal(state, _sighted(nodes, by_tests))
+            yield nodes, checked_models(found, nodes, self.algorithm)
 
     def adopted(self, nodes: Nodes, newcomers: Nodes) -> Iterator[tuple[Nodes, Tensor | None]]:
         for rows in self._pieces(newcomers):
@@ -221,7 +224,8 @@ class FederatedSimulation(Simulated):
         return None
 
     def notes(self) -> dict[str, Tensor]:
-        return self.algorithm.notes(self.state, self.server)
+        found = self.algorithm.notes(self.state, self.server)
+        return checked_notes(found, self.server, self.algorithm)
 
     def tensors(self) -> dict[str, Tensor]:
         """What the clients keep, and the server's traffic."""

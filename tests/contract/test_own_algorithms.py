@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.contract.command import refused, summary, tiny, write
 
 MINE = '''
@@ -53,6 +55,64 @@ def test_a_misspelt_method_of_ones_own_algorithm_is_named(coterie, here):
     file = write(here / "tiny.toml", tiny(algorithm=[{"name": "mine_short:Mine"}]))
     outcome = coterie("run", file)
     assert outcome.code == 2 and "does not define personal" in outcome.err
+
+
+SERVED = """
+from dataclasses import dataclass
+import torch
+from coterie import Algorithm, Send, State
+from coterie.algorithms.fedavg import FedAvg
+from coterie.core import Listen
+
+@dataclass(frozen=True)
+class Stranger:
+    degree: int = 2
+
+@dataclass(frozen=True)
+class Filled(FedAvg):
+    how: torch.Tensor = None
+
+@dataclass(frozen=True)
+class Noting(FedAvg):
+    def notes(self, state, server):
+        return {"entropy": torch.zeros(7)}
+
+@dataclass(frozen=True)
+class Counting(FedAvg):
+    def notes(self, state, server):
+        return 3
+
+@dataclass(frozen=True)
+class Delivering(FedAvg):
+    def deliver(self, server, state, nodes):
+        return State(torch.zeros(3))
+
+@dataclass(frozen=True)
+class Misspelling(FedAvg):
+    def round(self, t, state, nodes):
+        inbox = yield Listen(self.down(t, nodes), expect={"params": nodes.no_params})
+        rows = {"updat": inbox["params"][inbox.sender], "samples": nodes.samples.float()}
+        yield Send(rows, along=self.up(t, nodes), sender=inbox.hearers)
+        return state
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Stranger", "is no Algorithm; write `class Stranger(Algorithm)`"),
+        ("Filled", "has a field that no option can fill"),
+        ("Noting", "`notes` of Noting: 'entropy' is a tensor with a row a replica, [1, k]"),
+        ("Counting", "`notes` of Counting gives a dict of names and tensors, and here an int"),
+        ("Delivering", "`personal` of Delivering gives a model a node"),
+        ("Misspelling", "no rows 'update' were sent; those that were: samples, updat"),
+    ],
+)
+def test_what_an_own_algorithm_gives_is_checked(coterie, here, name, told):
+    (here / "served.py").write_text(SERVED)
+    forget(here / "served.py")
+    file = write(here / "tiny.toml", tiny(algorithm=[{"name": f"./served.py:{name}"}]))
+    refused(coterie("run", file), told)
 
 
 def test_a_mistake_in_ones_own_algorithm_is_one_message_and_once_mended_the_run_goes_on(
