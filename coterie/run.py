@@ -235,6 +235,7 @@ def _check_together(config: Config, table: AlgorithmTable) -> None:
                 f"a part of model {config.model_of(table).name!r} learns at a rate of its own, by "
                 f"the weight of its loss, and {spec!r} does not notice weights; use 'sgd'"
             )
+    _check_choice(config, config.label(table), algorithm.first_choice)
     if model and algorithm.made_for not in ("", config.model_of(table).name):
         warnings.warn(
             f"{config.label(table)} is made for the model {algorithm.made_for!r}, and does less "
@@ -247,6 +248,22 @@ def _check_together(config: Config, table: AlgorithmTable) -> None:
             f"{config.label(table)} trains the model {config.model_of(table).name!r}, parts of "
             f"which only {model.algorithm!r} makes use of; give each algorithm a model of its own "
             "(model = { ... } in [[algorithm]])",
+            stacklevel=2,
+        )
+
+
+def _check_choice(config: Config, label: str, first: int) -> None:
+    """Whether nodes choose early enough: within the rounds, and before runs are judged by it."""
+    rounds, restart = config.experiment.rounds, config.evaluate.restart
+    if restart and restart <= first:
+        raise InputError(
+            f"evaluate.restart: expected a round after {label}'s first choice, {first + 1} or "
+            f"later, got {restart}"
+        )
+    if first >= rounds:
+        warnings.warn(
+            f"{label}: nodes first choose in round {first + 1}, and there are {rounds}; "
+            "shorten what comes before (warmup, explore, pretrain, scattered) or add rounds",
             stacklevel=2,
         )
 

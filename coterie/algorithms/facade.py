@@ -71,6 +71,11 @@ class Facade(Algorithm):
             if getattr(self, name) < bound:
                 raise InputError(f"{name} must be at least {bound}, got {getattr(self, name)}")
 
+    @property
+    def first_choice(self) -> int:
+        late = self.warmup + (0 if self.fading else self.explore)
+        return late if self.heads > 1 else 0
+
     def start(self, nodes: Nodes) -> FacadeState:
         check_count("heads", self.heads, nodes)
         models = torch.stack(

@@ -63,6 +63,10 @@ class IFCA(Federated):
                 "restart would forget what pretrain and scattered did; use one of them"
             )
 
+    @property
+    def first_choice(self) -> int:
+        return self.pretrain + self.scattered if self.models > 1 else 0
+
     def start_server(self, server: Nodes) -> IFCAState:
         check_count("models", self.models, server)
         kept = torch.full_like(server.ids, self.restart == 0, dtype=torch.bool)

@@ -62,6 +62,11 @@ class Algorithm(abc.ABC):
     # True: it reads gradients off local steps, so these must be plain ones (SGD, no momentum)
     reads_steps: ClassVar[bool] = False
 
+    @property
+    def first_choice(self) -> int:
+        """The round, counted from 0, in which nodes first choose a head or model by their data."""
+        return 0
+
     @abc.abstractmethod
     def start(self, nodes: Nodes) -> Any:
         """The state before the first round."""

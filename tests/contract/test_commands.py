@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from coterie import config as configuration
 from coterie import display
 from coterie.errors import InputError
-from tests.contract.command import begin, summary, tiny, write
+from tests.contract.command import begin, refused, summary, tiny, write
 
 LISTED = {
     "algorithms": ["dpsgd", "epidemic", "facade", "idca", "local", "degree = 4", "heads = 2"],
@@ -291,6 +291,21 @@ def test_an_algorithm_that_is_made_for_another_model_is_told(coterie, here):
     file = write(here / "tiny.toml", tiny(algorithm=[{"name": "fedcg"}]))
     with pytest.warns(UserWarning, match="fedcg is made for the model 'fedcg', and does less with"):
         assert coterie("run", file, "--out", "out").code == 0
+
+
+@pytest.mark.parametrize(
+    "chooser",
+    [
+        {"name": "facade", "degree": 2, "warmup": 1, "explore": 1},
+        {"name": "ifca", "pretrain": 1, "scattered": 1},
+    ],
+)
+def test_a_run_that_ends_before_anybody_chooses_is_told_so(coterie, here, chooser):
+    file = write(here / "tiny.toml", tiny(algorithm=[chooser]))
+    with pytest.warns(UserWarning, match="nodes first choose in round 3, and there are 2"):
+        assert coterie("run", file, "--out", "out").code == 0
+    early = coterie("run", file, "--set", "experiment.rounds=9", "--set", "evaluate.restart=2")
+    refused(early, "evaluate.restart: expected a round after", "first choice, 3 or later, got 2")
 
 
 def test_the_kernels_are_left_alone_without_a_gpu(coterie, here):
