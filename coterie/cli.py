@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from coterie import __version__, peer_commands
 from coterie import config as configuration
-from coterie import peer_commands
 from coterie.config import Config
 from coterie.dag_command import dag
 from coterie.display import Display, console, print_results, say
@@ -58,6 +58,22 @@ def main() -> None:
         show_traceback(error)
         say(f"error: {text}", Console(stderr=True), style="bold red")
         sys.exit(2)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        say(f"coterie {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Options of coterie itself."""
 
 
 @app.command()
@@ -190,14 +206,17 @@ def list_names(
     kind: Annotated[
         str, typer.Argument(help=f"{', '.join(KINDS)}; none: all of them, in short.")
     ] = "",
+    name: Annotated[str, typer.Argument(help="One of them; none: all of this kind.")] = "",
 ) -> None:
     """What can be named in a configuration: one line each, options with defaults."""
     if kind and kind not in KINDS:
         raise unknown("kind", kind, KINDS)
-    for name, registry in _registries().items():
-        if kind in ("", name):
-            console.print(f"\n{name}", style="bold")
-            _print_registry(registry, bool(kind))
+    for title, registry in _registries().items():
+        if kind in ("", title):
+            entries = [registry[name]] if name else registry.entries.values()
+            console.print(f"\n{title}", style="bold")
+            for entry in entries:
+                _print_entry(entry, bool(kind))
 
 
 def _registries() -> dict[str, Any]:
@@ -212,13 +231,12 @@ def _registries() -> dict[str, Any]:
     return dict(zip(KINDS, [*found, optimizers, objectives, rules], strict=True))
 
 
-def _print_registry(registry: Any, options: bool) -> None:
-    for entry in registry.entries.values():
-        mark = " (knows the clusters)" if entry.oracle else ""
-        say(f"  {entry.name:<16} {entry.doc}{mark}")
-        for option in entry.options() if options else []:
-            text = f"      {option.name} = {option.default!r}"
-            say(f"{text:<34} {option.doc}", style="dim")
+def _print_entry(entry: Any, options: bool) -> None:
+    mark = " (knows the clusters)" if entry.oracle else ""
+    say(f"  {entry.name:<16} {entry.doc}{mark}")
+    for option in entry.options() if options else []:
+        text = f"      {option.name} = {option.default!r}"
+        say(f"{text:<34} {option.doc}", style="dim")
 
 
 @data_app.command("list")

@@ -151,7 +151,7 @@ class Train(Section):
     steps: int | None = Field(default=None, ge=1)  # local steps a round (default 10)
     epochs: float | None = Field(default=None, gt=0)  # instead of steps
     batch: int = Field(default=8, ge=1)
-    lr: float = Field(default=0.05, gt=0)
+    lr: float = Field(default=0.05, gt=0, allow_inf_nan=False)
     optimizer: Spec = "sgd"
     objective: Literal["auto", "classification", "regression", "reconstruction"] = "auto"
     precision: Literal["auto", "float32", "tf32", "bf16", "float64"] = "auto"

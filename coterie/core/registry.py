@@ -44,6 +44,7 @@ EXPECTED = {  # a pydantic error -> what was expected, in plain words
     **dict.fromkeys(["bool_type", "bool_parsing"], "true or false"),
     **dict.fromkeys(["list_type", "tuple_type", "set_type"], "a list"),
     **dict.fromkeys(["dict_type", "model_type", "mapping_type", "dataclass_type"], "a table"),
+    "finite_number": "a finite number",
     "string_type": "text",
     "too_short": "a list of at least {min_length}",
     "greater_than": "a number greater than {gt}",

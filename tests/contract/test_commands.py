@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from coterie import __version__, display
 from coterie import config as configuration
-from coterie import display
 from coterie.errors import InputError
 from tests.contract.command import begin, refused, summary, tiny, write
 
@@ -134,6 +134,16 @@ def test_list_names_what_a_configuration_can_say(kind, coterie):
     assert outcome.code == 0
     for word in LISTED[kind]:
         assert word in outcome.out
+
+
+def test_list_tells_of_one_name(coterie):
+    outcome = coterie("list", "algorithms", "facade")
+    assert outcome.code == 0 and "warmup = 10" in outcome.out and "epidemic" not in outcome.out
+    refused(coterie("list", "algorithms", "facada"), "did you mean 'facade'?")
+
+
+def test_the_version_is_told(coterie):
+    assert coterie("--version").out.strip() == f"coterie {__version__}"
 
 
 def test_list_without_a_kind_names_everything(coterie):
