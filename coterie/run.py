@@ -66,6 +66,12 @@ def run(
         if tracker:
             tracker.log(folder)
         return summary
+    except torch.cuda.OutOfMemoryError as error:
+        said = str(error).partition(" GPU ")[0].rstrip(".")
+        raise InputError(
+            f"{said}. Leave the GPU to this run, or give it fewer seeds or ratios at a time; what "
+            "is done is kept: go on with --resume (coterie reproduce: the same command again)"
+        ) from None
     except OSError as error:
         if error.errno is None or mistake(error):  # raised by an algorithm or a model
             raise

@@ -61,7 +61,10 @@ class Kept:
             )
         if len(slots) < self.used:
             room = min(max(self.used, 2 * len(slots)), len(self.nodes))
-            slots = torch.cat([slots, slots.new_empty(room - len(slots), *slots.shape[1:])])
+            try:
+                slots = _grown(slots, room)
+            except torch.cuda.OutOfMemoryError:  # others want the GPU's memory too
+                slots = _grown(slots.cpu(), room)
         self.slots[name] = slots
         return slots
 
@@ -96,6 +99,11 @@ class Kept:
         if len(rows):
             self.put(rows, dataclasses.replace(made, **state))
         return True
+
+
+def _grown(slots: Tensor, room: int) -> Tensor:
+    """The slots and as many empty ones as make `room`."""
+    return torch.cat([slots, slots.new_empty(room - len(slots), *slots.shape[1:])])
 
 
 def _home(size: int, device: torch.device) -> torch.device:

@@ -154,3 +154,23 @@ def test_who_looks_at_the_true_clusters_is_told_so_at_the_own_line(coterie, here
     (here / "cheat.py").write_text(MINE.replace("nodes.train(state.params, t)", "nodes.cluster"))
     file = write(here / "tiny.toml", tiny(algorithm=[{"name": "cheat.py:Mine"}]))
     refused(coterie("run", file, "--out", "out"), "oracle=True", "(cheat.py, line", "--resume")
+
+
+CRAMPED = """
+from dataclasses import dataclass
+import torch
+from coterie.algorithms.epidemic import EpidemicLearning
+
+@dataclass(frozen=True)
+class Cramped(EpidemicLearning):
+    def round(self, t, state, nodes):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. GPU 0 has")
+        yield
+"""
+
+
+def test_a_gpu_without_room_is_one_message(coterie, here):
+    (here / "cramped.py").write_text(CRAMPED)
+    file = write(here / "tiny.toml", tiny(algorithm=[{"name": "./cramped.py:Cramped"}]))
+    outcome = coterie("run", file)
+    refused(outcome, "Tried to allocate 9 GiB. Leave the GPU to this run", "--resume")

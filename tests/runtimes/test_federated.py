@@ -318,6 +318,24 @@ def test_rows_that_were_kept_and_rows_that_are_new_come_in_the_order_asked() -> 
     assert taken.params[1:].eq(1).all()
 
 
+def test_what_clients_keep_goes_to_the_host_when_a_gpu_has_no_room(monkeypatch) -> None:
+    nodes, grown, tried = World(n=6).nodes(), keeping._grown, []
+
+    def full(slots: Tensor, room: int) -> Tensor:
+        tried.append(room)
+        if len(tried) == 2:
+            raise torch.cuda.OutOfMemoryError
+        return grown(slots, room)
+
+    monkeypatch.setattr(keeping, "_grown", full)
+    kept, state = Kept(Toy(), nodes), Toy().start(nodes)
+    for row in range(6):
+        kept.put(torch.tensor([row]), Clients(state.params[row : row + 1], state.choice[:1] + row))
+    assert tried[1] == tried[2]
+    taken = kept.take(torch.arange(6))
+    assert torch.equal(taken.params, state.params) and taken.choice.tolist() == [*range(6)]
+
+
 def test_a_frame_exchange_carries_the_servers_key() -> None:
     nodes = World(n=3).nodes()
     exchange = FrameExchange(3)
