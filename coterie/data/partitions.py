@@ -113,6 +113,25 @@ class Shards:
         return has
 
 
+@partitions.register("sorted-shards")
+@dataclass(frozen=True)
+class SortedShards:
+    """Sort samples by label, cut them into shards, deal each node a few (McMahan et al., 2017)."""
+
+    per_node: int = 2  # shards of each node; two may be of one class, and one of two classes
+
+    def split(self, split: Split, nodes: int, seed: int) -> list[np.ndarray]:
+        """As many shards of one size as all nodes take, dealt at random."""
+        _positive("sorted-shards", "per_node", self.per_node)
+        _enough(len(split), nodes, self.per_node)
+        in_order = np.concatenate(_pools(split, seed, "sorted-shards"))
+        shards = np.array_split(in_order, nodes * self.per_node)
+        dealt = order(len(shards), seed, "partition/sorted-shards/deal")
+        return [
+            np.concatenate([shards[s] for s in own]) for own in dealt.reshape(nodes, self.per_node)
+        ]
+
+
 @partitions.register("normal")
 @dataclass(frozen=True)
 class Normal:

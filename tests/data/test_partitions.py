@@ -125,6 +125,27 @@ def test_a_node_cannot_have_more_classes_than_there_are(each: int) -> None:
         dealt("shards", samples(), 4, classes_per_node=each)
 
 
+@given(st.integers(1, 4), st.integers(1, 40), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_sorted_shards_are_runs_of_the_samples_in_order_of_their_labels(
+    per_node: int, nodes: int, seed: int
+) -> None:
+    split = samples()
+    parts = dealt("sorted-shards", split, nodes, seed, per_node=per_node)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(split)))
+    size = len(split) // (nodes * per_node)
+    assert all(per_node * size <= len(part) <= per_node * (size + 1) for part in parts)
+    steps = [np.diff(split.targets[part]) for part in parts]
+    assert all((step < 0).sum() < per_node for step in steps)  # each shard ascends
+
+
+def test_sorted_shards_have_few_classes() -> None:
+    split = samples(6000, classes=10)
+    owned = labels_of(split, dealt("sorted-shards", split, 100))
+    assert {len(labels) for labels in owned} <= {1, 2, 3, 4}
+    assert np.mean([len(labels) for labels in owned]) < 2.2
+
+
 def test_normal_labels_lie_about_a_point_of_the_circle() -> None:
     split = samples(6000, classes=10)
     for part in dealt("normal", split, 6, sigma=0.5):
@@ -188,7 +209,9 @@ def test_a_larger_alpha_makes_quantities_alike() -> None:
     assert all(more > less for more, less in pairwise(spreads))
 
 
-@pytest.mark.parametrize("name", ["iid", "dirichlet", "shards", "normal", "quantity"])
+@pytest.mark.parametrize(
+    "name", ["iid", "dirichlet", "shards", "sorted-shards", "normal", "quantity"]
+)
 def test_more_nodes_than_samples_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="clusters that need more samples than there are"):
         dealt(name, samples(20), 21)
@@ -200,14 +223,20 @@ def test_a_partition_needs_a_node(name: str) -> None:
         dealt(name, samples(), 0)
 
 
-@pytest.mark.parametrize("name", ["dirichlet", "shards", "normal"])
+@pytest.mark.parametrize("name", ["dirichlet", "shards", "sorted-shards", "normal"])
 def test_regression_cannot_be_dealt_by_class(name: str) -> None:
     with pytest.raises(InputError, match="got regression targets; use iid or quantity"):
         dealt(name, REGRESSION, 2)
 
 
 @pytest.mark.parametrize(
-    ("name", "option"), [("dirichlet", "alpha"), ("quantity", "alpha"), ("normal", "sigma")]
+    ("name", "option"),
+    [
+        ("dirichlet", "alpha"),
+        ("quantity", "alpha"),
+        ("normal", "sigma"),
+        ("sorted-shards", "per_node"),
+    ],
 )
 def test_a_spread_must_be_positive(name: str, option: str) -> None:
     with pytest.raises(InputError, match=f"{option} must be above 0, got 0"):
