@@ -62,7 +62,9 @@ def _child(here: Any, name: str, parent: str, change: str, lists: Mapping[str, A
         if name in (str(number), *names[number]):
             return entry
     kind = parent.removesuffix("s")
-    raise unknown(kind, name, [known[0] for known in names if known], f"--set {change}")
+    raise unknown(
+        kind, name, [known[0] for known in names if known], f"--set {change} needs one of this run"
+    )
 
 
 def _names(entry: Any) -> list[str]:

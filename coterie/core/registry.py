@@ -173,7 +173,9 @@ class Registry(Generic[T]):
 def in_words(error: Mapping[str, Any]) -> str:
     """What pydantic found wrong, in plain words, and what was got."""
     if error["type"] == "missing":
-        return f"the key is missing; add it beside {error['input']!r}"
+        there = error["input"]
+        beside = ", ".join(map(str, there)) if isinstance(there, Mapping) else repr(there)
+        return f"the key is missing; add it beside {beside}"
     if error["type"] in EXPECTED:
         expected = "expected " + EXPECTED[error["type"]].format(**error.get("ctx", {}))
     else:
