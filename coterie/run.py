@@ -71,7 +71,7 @@ def run(
         raise InputError(
             f"{said}. Leave the GPU to this run, or give it fewer seeds or ratios at a time; what "
             "is done is kept: go on with --resume (coterie reproduce: the same command again)"
-        ) from None
+        ) from error
     except OSError as error:
         if error.errno is None or mistake(error):  # raised by an algorithm or a model
             raise

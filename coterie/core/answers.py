@@ -15,10 +15,9 @@ def checked_models(found: object, nodes: Nodes, algorithm: Algorithm) -> Tensor:
     shape = (len(nodes), nodes.layout.size)
     if isinstance(found, Tensor) and found.shape == shape:
         return found
-    got = f"the shape {list(found.shape)}" if isinstance(found, Tensor) else kind_of(found)
     raise InputError(
         f"`personal` of {type(algorithm).__name__} gives a model a node, {list(shape)}, and here "
-        f"{got}; with a server it is given what `deliver` makes"
+        f"{kind_of(found)}; with a server it is given what `deliver` makes"
     )
 
 
@@ -29,9 +28,8 @@ def checked_notes(found: object, server: Nodes, algorithm: Algorithm) -> dict[st
         raise InputError(f"{who} gives a dict of names and tensors, and here {kind_of(found)}")
     for name, part in found.items():
         if not isinstance(part, Tensor) or part.ndim != 2 or len(part) != len(server):
-            got = f"the shape {list(part.shape)}" if isinstance(part, Tensor) else kind_of(part)
             raise InputError(
                 f"{who}: {name!r} is a tensor with a row a replica, [{len(server)}, k], "
-                f"and here {got}"
+                f"and here {kind_of(part)}"
             )
     return found

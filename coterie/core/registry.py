@@ -88,9 +88,7 @@ class Entry(Generic[T]):
 class Registry(Generic[T]):
     """The names of one kind of thing."""
 
-    def __init__(
-        self, kind: str, plural: str | None = None, base: Callable[..., T] | None = None
-    ) -> None:
+    def __init__(self, kind: str, plural: str | None = None, base: type = object) -> None:
         self.kind = kind
         self.plural = plural or kind + "s"
         self.base = base  # what a user's own class has to inherit
@@ -120,9 +118,8 @@ class Registry(Generic[T]):
         build = imported(path, self.kind)
         if not hasattr(build, "__dataclass_fields__"):
             raise InputError(f"{self.kind} {path!r} is not a dataclass")
-        if isinstance(self.base, type) and not (
-            isinstance(build, type) and issubclass(build, self.base)
-        ):
+        inherits = inspect.isclass(build) and issubclass(build, self.base)
+        if not inherits:
             name, base = path.rpartition(":")[2], self.base.__name__
             raise InputError(f"{self.kind} {path!r} is no {base}; write `class {name}({base})`")
         oracle = any(entry.oracle for entry in self.entries.values() if entry.build is build)

@@ -91,5 +91,7 @@ def _place(program: Program) -> str:
 
 def kind_of(value: object) -> str:
     """What a value is, for a message."""
+    if isinstance(value, Tensor):
+        return f"a Tensor of the shape {list(value.shape)}"
     name = type(value).__name__
     return "nothing" if value is None else f"a{'n' * (name[0] in 'aeiou')} {name}"
